@@ -2,7 +2,8 @@
 
 use crate::memory_costs::MemoryCosts;
 use crate::{
-    PathRecording, ProgramStatus, RowsIn, SamplingUnit, TraceMode, TraceState, TriggerEvent,
+    PathRecording, PhaseBegin, ProgramStatus, RowsIn, SamplePopulation, SamplingUnit, TraceBackend,
+    TraceMode, TraceState, TriggerEvent,
 };
 use serde::{Deserialize, Serialize};
 
@@ -125,7 +126,7 @@ pub struct Manifest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_costs: Option<MemoryCosts>,
     /// `soft` or `pt`; `watchpoints` in mode `watch`.
-    pub backend: String,
+    pub backend: TraceBackend,
     /// Reason for that backend; empty in imports.
     pub backend_why: String,
     /// `full`, `count`, `ring`, `burst` or `watch`; for imports also `samples` or `snapshot`.
@@ -264,9 +265,8 @@ pub struct Measured {
 pub struct MeasuredEvent {
     /// Its name; empty if unknown.
     pub name: String,
-    /// The population from which its samples are drawn: `loads`, `stores`, `operations`, `cycles`,
-    /// `loads of N cycles or more`, or `unknown`.
-    pub drawn: String,
+    /// The population from which its samples are drawn.
+    pub drawn: SamplePopulation,
     /// Number of its samples.
     pub samples: u64,
 }
@@ -309,7 +309,7 @@ pub struct Phase {
     /// System process id.
     pub process: u32,
     /// Begin of the phase: `marker`, `from-function`, `start-after`, or `start` of the program.
-    pub by: String,
+    pub by: PhaseBegin,
     /// CLOCK_MONOTONIC at its begin, ns.
     pub begin_ns: u64,
     /// CLOCK_MONOTONIC at its end, ns; `None` if it lasted to the end of the program.

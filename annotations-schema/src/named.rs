@@ -5,7 +5,9 @@
 macro_rules! named {
     ($(#[$doc:meta])* $type:ident { $( $(#[$vdoc:meta])* $variant:ident = $name:literal, )* }) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[derive(
+            Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+        )]
         #[serde(from = "String", into = "String")]
         pub enum $type {
             $( $(#[$vdoc])* $variant, )*

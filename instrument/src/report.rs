@@ -4,7 +4,7 @@ use crate::common::skip_reason::LeftReason;
 use crate::emit::SidecarRows;
 use crate::link::layout::{Placed, Sizes};
 use crate::plan::types::ImplicitLoads;
-use mgz_abi::module_note::FLAVOUR_PT;
+use mgz_annotations_schema::ProbeFlavour;
 use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::{
     CLASS_CONSTANT, CLASS_STRIDED, Site, SiteFlags, SiteKind, reason,
@@ -24,7 +24,7 @@ pub struct Report {
     /// Sidecar path.
     pub annotations: String,
     /// `soft` or `pt`.
-    pub backend: String,
+    pub backend: ProbeFlavour,
     /// Functions.
     pub functions: Functions,
     /// Static loads by class and kind.
@@ -208,7 +208,7 @@ impl Report {
             .map(|n| named(n).min(elf.data.len() as u64))
             .sum();
         Report {
-            backend: if flavour == FLAVOUR_PT { "pt" } else { "soft" }.into(),
+            backend: ProbeFlavour::of_note(flavour),
             text_bytes: elf.code_ranges().iter().map(|r| r.end - r.start).sum(),
             old_unwind_bytes: unwinding,
             ..Report::default()

@@ -1,6 +1,7 @@
 //! The report as text.
 
 use crate::report::{Libraries, Report};
+use mgz_annotations_schema::ProbeFlavour;
 use std::fmt::{Display, Write};
 
 /// The text under construction.
@@ -129,7 +130,7 @@ impl Report {
     /// Adds the lines on handlers, on code that is read as data, and on the state of threads.
     fn code_text(&self, out: &mut Text) {
         if self.shows_faults {
-            let how = if self.backend == "pt" {
+            let how = if self.backend == ProbeFlavour::Pt {
                 ", and are shown the original code by way of sigaction"
             } else {
                 ""
@@ -168,7 +169,7 @@ impl Report {
                 "own file",
                 format!(
                     "is opened at {at:#x}: what it reads there is the rewritten file, which has the same at the same offsets but for headers{}, and is longer",
-                    if self.backend == "pt" {
+                    if self.backend == ProbeFlavour::Pt {
                         " and entry jumps"
                     } else {
                         ""
@@ -181,7 +182,7 @@ impl Report {
                 "own map",
                 format!(
                     "/proc/self/maps is opened at {at:#x}: what the program reads at addresses from there is not followed; if it reads its own code, record with --mode burst{}",
-                    if self.backend == "pt" {
+                    if self.backend == ProbeFlavour::Pt {
                         " after `mgz-instrument --backend soft`"
                     } else {
                         ""

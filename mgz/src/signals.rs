@@ -70,7 +70,7 @@ fn end_session(signal: libc::c_int) {
 
 /// End of a command.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct EndedCommand {
     /// Its status.
     pub status: ExitStatus,
     /// Time from its start to its end.
@@ -84,7 +84,7 @@ pub struct Ended {
 pub fn wait_in_session(
     command: &mut Command,
     limit: Option<Duration>,
-) -> std::io::Result<Option<Ended>> {
+) -> std::io::Result<Option<EndedCommand>> {
     // SAFETY: only a call that is safe after a fork.
     unsafe {
         command.pre_exec(|| {
@@ -112,7 +112,7 @@ pub fn wait_in_session(
         let wall = start.elapsed();
         SESSION.store(0, Ordering::Relaxed);
         let (status, cpu) = reap(&child)?;
-        Ok(Ended { status, wall, cpu })
+        Ok(EndedCommand { status, wall, cpu })
     });
     SESSION.store(0, Ordering::Relaxed);
     drop(ended);

@@ -208,10 +208,6 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Zhong's log-linear scale.
-    pub const ZHONG: Scale = Scale::LogLinear { width: 2048 };
-    /// The scale of Cabrera's figures.
-    pub const CABRERA: Scale = Scale::Octaves { first: 4, bins: 0 };
     /// The scale of RDX's figures.
     pub const RDX: Scale = Scale::Octaves {
         first: 4096,
@@ -344,6 +340,9 @@ pub struct Partition {
     /// Number of values.
     pub count: f64,
 }
+
+/// Partitions of a reference histogram. Source: Chosen.
+pub const REFERENCE_PARTITIONS: usize = 1000;
 
 /// Divides sorted bins into `partitions` groups of equal count (Zhong et al., section 3.1: "sort
 /// all reuse distances, divide them into equal-size partitions"). A bin that two partitions share
@@ -484,7 +483,8 @@ mod tests {
 
     #[test]
     fn log_linear_bins_are_logarithmic_below_2048_and_2048_wide_above() {
-        let bins = fine(&[1023, 1024, 2047, 2048, 4095, 4096, 8191, 8192], 12).cut(&Scale::ZHONG);
+        let scale = Scale::LogLinear { width: 2048 };
+        let bins = fine(&[1023, 1024, 2047, 2048, 4095, 4096, 8191, 8192], 12).cut(&scale);
         let got: Vec<(f64, f64, f64)> = bins.iter().map(|b| (b.from, b.to, b.count)).collect();
         assert_eq!(
             got,
@@ -518,7 +518,8 @@ mod tests {
             (1024f64.powi(3), f64::INFINITY)
         );
         // Cabrera: index([0,4)) = 0, index([4,8)) = 1, index([8,16)) = 2, index([32,64)) = 4.
-        let index = |v: f64| Scale::CABRERA.index(v);
+        let cabrera = Scale::Octaves { first: 4, bins: 0 };
+        let index = |v: f64| cabrera.index(v);
         assert_eq!(
             (
                 index(0.0),

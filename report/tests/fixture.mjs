@@ -135,7 +135,7 @@ export function comparison({ name = (kind, i) => `${kind}_${i}`, same = false } 
     : [change("function", 0, "time", 30, 45, "worse"), change("function", 1, "time", 50, 25, "better"), change("run", 0, "loads", 1e7, 1.5e7, "worse"), change("line", 0, "time", 30, 45, "worse", { place: `${name("file", 0)}.c:3`, new_place: `${name("file", 0)}.c:5` }), change("object", 0, "F", 1e5, 2e5, "worse"), change("run", 0, "D90", 100, 130, "unclear", { new: { value: 130, lo: null, hi: null } }), change("run", 0, "F", 5e5, 5e5, "same"), change("function", 2, "loads", 0, 500, "unclear")];
   return {
     format: "mgz-comparison", version: 1, verdict: same ? ["no change was found (1 comparison cannot be told)"] : [`\`${name("function", 0)}\` takes 45% [41, 50] of the time instead of 30% [27, 33]`, "no other change was found (2 comparisons cannot be told)"],
-    base: [`/runs/${name("base", 0)}/trace`], new: [`/runs/${name("new", 0)}/trace`], conditions: [], gate: same ? [] : ["FAILED time.kernel>5%: it takes more", "passed F>10%"], remarks: ["Of the run, changes of loads below 9% cannot be told from chance."], warnings: [],
+    base: [`/runs/${name("base", 0)}/trace`], new: [`/runs/${name("new", 0)}/trace`], conditions: [], gate: same ? [] : [{ failed: true, text: "FAILED time.kernel>5%: it takes more" }, { failed: false, text: "passed F>10%" }], remarks: ["Of the run, changes of loads below 9% cannot be told from chance."], warnings: [],
     changes, only_base: same ? [] : [{ kind: "function", name: name("function", 7), weight: 3 }], only_new: [], tests: 12, too_few_runs: false,
     sources: {
       base: { [`/old/${name("file", 0)}.c`]: { lines: [[2, "{"], [3, "  old(); // </script>"], [4, "}"]], changed: false } },

@@ -5,6 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+/// Fails a test that has found these failures.
+pub fn no_failures(list: &[String]) {
+    assert!(
+        list.is_empty(),
+        "{} failures:\n{}",
+        list.len(),
+        list.join("\n")
+    );
+}
+
 /// Folder of the binaries: the one that holds the running test's `deps/`.
 pub fn binaries() -> Result<PathBuf> {
     let test = std::env::current_exe()?;

@@ -67,6 +67,42 @@ pub struct Way {
     pub flags: &'static [&'static str],
 }
 
+impl Way {
+    /// GNU's compilers, with symbols.
+    pub const GCC: Way = Way {
+        clang: false,
+        opt: "2",
+        kind: ExecutableKind::Pie,
+        strip: Strip::No,
+        flags: &[],
+    };
+    /// LLVM's compilers, with symbols.
+    pub const CLANG: Way = Way {
+        clang: true,
+        ..Way::GCC
+    };
+
+    /// With these compiler arguments.
+    pub const fn with(self, flags: &'static [&'static str]) -> Way {
+        Way { flags, ..self }
+    }
+
+    /// At this level of optimisation.
+    pub const fn opt(self, opt: &'static str) -> Way {
+        Way { opt, ..self }
+    }
+
+    /// As this kind of executable.
+    pub const fn kind(self, kind: ExecutableKind) -> Way {
+        Way { kind, ..self }
+    }
+
+    /// Without these parts.
+    pub const fn strip(self, strip: Strip) -> Way {
+        Way { strip, ..self }
+    }
+}
+
 impl std::fmt::Display for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
@@ -107,20 +143,10 @@ pub fn all_ways() -> Vec<Way> {
                 }
             }
         }
-        all.push(Way {
-            clang,
-            opt: "2",
-            kind: ExecutableKind::StaticPie,
-            strip: Strip::Symbols,
-            flags: &[],
-        });
-        all.push(Way {
-            clang,
-            opt: "0",
-            kind: ExecutableKind::StaticPie,
-            strip: Strip::No,
-            flags: &[],
-        });
+        let base = if clang { Way::CLANG } else { Way::GCC };
+        let static_pie = base.kind(ExecutableKind::StaticPie);
+        all.push(static_pie.strip(Strip::Symbols));
+        all.push(static_pie.opt("0"));
     }
     all
 }

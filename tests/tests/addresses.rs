@@ -60,12 +60,7 @@ fn check(name: &str, args: &[&str], options: SessionOptions) {
             println!("kept in {}", dir.keep().display());
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} failures:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    tools::no_failures(&failures);
 }
 
 macro_rules! programs {

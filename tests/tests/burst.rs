@@ -11,7 +11,7 @@ use mgz_tests::session::{
 };
 use mgz_tests::tools::{self, LIMIT};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PLAIN: Variant = Variant::O2;
@@ -407,6 +407,15 @@ fn threads_of_static_executables() {
     assert_eq!(manifest.mode, TraceMode::Burst);
 }
 
+/// The trace of a program that must give the same result as without mgz.
+fn recorded_as_before(app: &Instrumented, options: &[&str], dir: &Path) -> PathBuf {
+    let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
+    let trace = dir.join("trace");
+    let got = recorded_run(options, &trace, &app.path, &[]);
+    same_result("recorded", &expected, &got).unwrap();
+    trace
+}
+
 /// Some threads are moved into the clone between the read of a jump table and the jump. They leave
 /// it immediately through the original table's address. That must not keep the window open: in the
 /// past it did, and each trigger after the first such event found the thread busy.
@@ -416,15 +425,8 @@ fn triggers_between_a_table_and_its_jump() {
     let Some(app) = app("dispatch", PLAIN, dir.path()) else {
         return;
     };
-    let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
-    let trace = dir.path().join("trace");
-    let got = recorded_run(
-        &["--mode", "burst", "--rate", "20000", "--window", "16"],
-        &trace,
-        &app.path,
-        &[],
-    );
-    same_result("dispatch", &expected, &got).unwrap();
+    let options = ["--mode", "burst", "--rate", "20000", "--window", "16"];
+    let trace = recorded_as_before(&app, &options, dir.path());
     let totals = rows::read_trace(&trace).unwrap().manifest.totals;
     let count = |what: &str| totals.triggers.get(what).copied().unwrap_or(0);
     println!("{:?} {:?}", totals.triggers, totals.truncated_windows);
@@ -845,15 +847,8 @@ fn triggers_that_count() {
     let Some(app) = app("touches", PLAIN, dir.path()) else {
         return;
     };
-    let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
-    let trace = dir.path().join("trace");
-    let got = recorded_run(
-        &["--loads-event", "1:2", "--period", "250", "--window", "100"],
-        &trace,
-        &app.path,
-        &[],
-    );
-    same_result("counted", &expected, &got).unwrap();
+    let options = ["--loads-event", "1:2", "--period", "250", "--window", "100"];
+    let trace = recorded_as_before(&app, &options, dir.path());
     let read = rows::read_trace(&trace).unwrap();
     let (manifest, totals) = (&read.manifest, &read.manifest.totals);
     assert!(

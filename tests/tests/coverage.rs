@@ -780,10 +780,5 @@ fn sharing_payloads_loses_nothing() {
             wrong.push(format!("{variant}: next to nothing was shared"));
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} failures:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    tools::no_failures(&wrong);
 }

@@ -220,6 +220,22 @@ fn a_killed_program() {
     }
 }
 
+/// The number of passes that a program prints.
+fn passes(printed: &[u8]) -> f64 {
+    let text = String::from_utf8_lossy(printed);
+    let number = text.lines().find_map(|l| l.strip_prefix("passes "));
+    let number = number.unwrap_or_else(|| panic!("{text}"));
+    number.parse().unwrap()
+}
+
+fn loads_of_counted(trace: &Path) -> f64 {
+    let report = analyze(trace).0;
+    let rows = report["functions"].as_array().unwrap();
+    let counted = rows.iter().find(|r| r["function"] == "counted");
+    let counted = counted.unwrap_or_else(|| panic!("{rows:?}"));
+    counted["A"].as_f64().unwrap()
+}
+
 /// A loop advances the cursor in a register and writes it to memory only when control leaves. The
 /// records beyond the cursor in memory must be found.
 #[test]
@@ -228,20 +244,8 @@ fn a_loop_that_is_killed() {
     let Some(app) = app(dir.path()) else { return };
     let trace = dir.path().join("trace");
     let out = recorded_run(MODES[0], &trace, &app.path, &["loop"]);
-    let text = String::from_utf8_lossy(&out.stdout);
-    let passes: f64 = text
-        .lines()
-        .find_map(|l| l.strip_prefix("passes "))
-        .unwrap_or_else(|| panic!("{text}"))
-        .parse()
-        .unwrap();
-    let report = analyze(&trace).0;
-    let rows = report["functions"].as_array().unwrap();
-    let counted = rows
-        .iter()
-        .find(|r| r["function"] == "counted")
-        .unwrap_or_else(|| panic!("{rows:?}"));
-    let kept = counted["A"].as_f64().unwrap();
+    let passes = passes(&out.stdout);
+    let kept = loads_of_counted(&trace);
     // IDs are checked once per cache line, which holds four of them.
     assert!(
         passes > 1000.0 && kept > passes - 4.0 && kept < passes + 3.0,
@@ -276,20 +280,8 @@ fn a_loop_that_is_cancelled() {
         if options[1] != "full" {
             continue;
         }
-        let text = String::from_utf8_lossy(&out.stderr);
-        let passes: f64 = text
-            .lines()
-            .find_map(|l| l.strip_prefix("passes "))
-            .unwrap_or_else(|| panic!("{text}"))
-            .parse()
-            .unwrap();
-        let report = analyze(&trace).0;
-        let rows = report["functions"].as_array().unwrap();
-        let counted = rows
-            .iter()
-            .find(|r| r["function"] == "counted")
-            .unwrap_or_else(|| panic!("{rows:?}"));
-        let loads = counted["A"].as_f64().unwrap();
+        let passes = passes(&out.stderr);
+        let loads = loads_of_counted(&trace);
         // Two loads in each pass; the last pass of each thread may be incomplete.
         assert!(
             passes > 1000.0 && loads >= 2.0 * passes && loads <= 2.0 * passes + 2.0 * 20.0,

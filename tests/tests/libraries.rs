@@ -372,12 +372,7 @@ fn linked() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} failures:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    tools::no_failures(&wrong);
 }
 
 /// Libraries opened from an instrumented program and from one that is not instrumented.
@@ -427,12 +422,7 @@ fn opened() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} failures:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    tools::no_failures(&wrong);
 }
 
 /// Closing a library discards the other threads' cached targets while they use them. In the past,
@@ -490,12 +480,7 @@ fn closed_while_another_thread_runs() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} failures:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    tools::no_failures(&wrong);
 }
 
 /// A library that is needed by its path is not replaced through a search path. It is left

@@ -3,6 +3,7 @@
 //! The program loads one array outside of phases and another one inside, from three threads that wait
 //! for each other, so that every load is known.
 
+use mgz_annotations_schema::PhaseBegin;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Trace};
 use mgz_tests::session::{self, record_command, record_program, recorded_run};
@@ -90,7 +91,7 @@ fn markers_choose_what_is_recorded_and_change_nothing() {
         assert_eq!((hot, cold), (expected, 0), "{}", said(&output));
         let phases = trace.manifest.phases.as_ref().unwrap();
         assert_eq!((phases.count, phases.markers), (rounds, 2));
-        assert!(phases.outside_slots > 0 && phases.list[0].by == "marker");
+        assert!(phases.outside_slots > 0 && phases.list[0].by == PhaseBegin::Marker);
         assert!(phases.cpu_seconds <= trace.manifest.cpu_seconds + 0.01);
         assert!(
             said(&output).contains("only in 20 phases with "),
@@ -165,7 +166,10 @@ fn recording_begins_at_a_function_and_ends_after_an_amount() {
         said(&output)
     );
     assert_eq!(cold, 2 * expected - first);
-    assert_eq!(trace.manifest.phases.unwrap().list[0].by, "from-function");
+    assert_eq!(
+        trace.manifest.phases.unwrap().list[0].by,
+        PhaseBegin::FromFunction
+    );
     // No function has this name.
     let options = [
         "--mode",

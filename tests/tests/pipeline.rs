@@ -101,24 +101,24 @@ fn footprint_and_reuse_of_a_known_kernel() {
     close(&report["summary"], "F", 105_000.0, 0.01);
 }
 
-#[test]
-fn ring_agrees_with_full_about_shares() {
-    let dir = tempfile::tempdir().unwrap();
+/// `sweep` with one load per word.
+fn plain_sweep(dir: &Path) -> Option<session::Instrumented> {
     let variant = Variant {
         clang: true,
         opt: "2",
         pie: false,
     };
-    let Some(original) = programs::build(
-        "sweep",
-        variant,
-        &["-fno-vectorize", "-fno-unroll-loops"],
-        dir.path(),
-    )
-    .unwrap() else {
+    let flags = ["-fno-vectorize", "-fno-unroll-loops"];
+    let original = programs::build("sweep", variant, &flags, dir).unwrap()?;
+    Some(session::instrument(&original, "soft", &[]).unwrap())
+}
+
+#[test]
+fn ring_agrees_with_full_about_shares() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = plain_sweep(dir.path()) else {
         return;
     };
-    let app = session::instrument(&original, "soft", &[]).unwrap();
     let trace = dir.path().join("ring");
     record_program(
         &["--mode", "ring", "--period", "10000", "--window", "500"],
@@ -146,21 +146,9 @@ fn ring_agrees_with_full_about_shares() {
 fn windows_of_ring_lie_anywhere_in_their_periods() {
     const PERIOD: u64 = 10_000;
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant {
-        clang: true,
-        opt: "2",
-        pie: false,
-    };
-    let Some(original) = programs::build(
-        "sweep",
-        variant,
-        &["-fno-vectorize", "-fno-unroll-loops"],
-        dir.path(),
-    )
-    .unwrap() else {
+    let Some(app) = plain_sweep(dir.path()) else {
         return;
     };
-    let app = session::instrument(&original, "soft", &[]).unwrap();
     let places = |name: &str| {
         let trace = dir.path().join(name);
         record_program(

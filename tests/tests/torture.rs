@@ -193,12 +193,7 @@ impl Verdict {
                 )
             }));
         }
-        assert!(
-            self.wrong.is_empty(),
-            "{} failures:\n{}",
-            self.wrong.len(),
-            self.wrong.join("\n")
-        );
+        tools::no_failures(&self.wrong);
     }
 }
 
@@ -536,147 +531,67 @@ fn ends() {
 /// with tables, exceptions, threads, constructors and thread-local storage.
 #[test]
 fn linkers_and_layouts() {
-    let base = Way {
-        clang: false,
-        opt: "2",
-        kind: ExecutableKind::Pie,
-        strip: Strip::No,
-        flags: &[],
-    };
-    let clang = Way {
-        clang: true,
-        ..base
-    };
     let ways = [
-        Way {
-            flags: &["-fuse-ld=gold"],
-            ..base
-        },
-        Way {
-            flags: &[
-                "-fuse-ld=gold",
-                "-ffunction-sections",
-                "-Wl,--icf=all",
-                "-Wl,--gc-sections",
-            ],
-            ..base
-        },
-        Way {
-            flags: &["-fuse-ld=lld", "-ffunction-sections", "-Wl,--icf=all"],
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=lld", "-Wl,-z,separate-code"],
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=lld"],
-            kind: ExecutableKind::NoPie,
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=lld"],
-            kind: ExecutableKind::Static,
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=mold"],
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=mold"],
-            kind: ExecutableKind::Static,
-            strip: Strip::Sections,
-            ..clang
-        },
-        Way {
-            flags: &["-Wl,-z,pack-relative-relocs"],
-            ..base
-        },
-        Way {
-            flags: &["-Wl,-z,noseparate-code"],
-            strip: Strip::Sections,
-            ..base
-        },
-        Way {
-            flags: &["-Wl,-z,norelro", "-Wl,-z,lazy", "-Wl,--hash-style=sysv"],
-            kind: ExecutableKind::NoPie,
-            ..base
-        },
-        Way {
-            flags: &["-Wl,-z,now", "-fno-plt"],
-            ..base
-        },
-        Way {
-            flags: &["-flto"],
-            ..base
-        },
-        Way {
-            flags: &["-flto=thin", "-fuse-ld=lld"],
-            ..clang
-        },
-        Way {
-            flags: &["-fcf-protection=full", "-mshstk"],
-            ..base
-        },
-        Way {
-            flags: &["-fcf-protection=full"],
-            kind: ExecutableKind::Static,
-            ..base
-        },
-        Way {
-            flags: &[
+        Way::GCC.with(&["-fuse-ld=gold"]),
+        Way::GCC.with(&[
+            "-fuse-ld=gold",
+            "-ffunction-sections",
+            "-Wl,--icf=all",
+            "-Wl,--gc-sections",
+        ]),
+        Way::CLANG.with(&["-fuse-ld=lld", "-ffunction-sections", "-Wl,--icf=all"]),
+        Way::CLANG.with(&["-fuse-ld=lld", "-Wl,-z,separate-code"]),
+        Way::CLANG
+            .with(&["-fuse-ld=lld"])
+            .kind(ExecutableKind::NoPie),
+        Way::CLANG
+            .with(&["-fuse-ld=lld"])
+            .kind(ExecutableKind::Static),
+        Way::CLANG.with(&["-fuse-ld=mold"]),
+        Way::CLANG
+            .with(&["-fuse-ld=mold"])
+            .kind(ExecutableKind::Static)
+            .strip(Strip::Sections),
+        Way::GCC.with(&["-Wl,-z,pack-relative-relocs"]),
+        Way::GCC
+            .with(&["-Wl,-z,noseparate-code"])
+            .strip(Strip::Sections),
+        Way::GCC
+            .with(&["-Wl,-z,norelro", "-Wl,-z,lazy", "-Wl,--hash-style=sysv"])
+            .kind(ExecutableKind::NoPie),
+        Way::GCC.with(&["-Wl,-z,now", "-fno-plt"]),
+        Way::GCC.with(&["-flto"]),
+        Way::CLANG.with(&["-flto=thin", "-fuse-ld=lld"]),
+        Way::GCC.with(&["-fcf-protection=full", "-mshstk"]),
+        Way::GCC
+            .with(&["-fcf-protection=full"])
+            .kind(ExecutableKind::Static),
+        Way::GCC
+            .with(&[
                 "-ffunction-sections",
                 "-fdata-sections",
                 "-Wl,--gc-sections",
-            ],
-            strip: Strip::Sections,
-            ..base
-        },
-        Way {
-            flags: &["-freorder-blocks-and-partition", "-fno-inline"],
-            opt: "3",
-            ..base
-        },
-        Way {
-            flags: &["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables"],
-            ..base
-        },
-        Way {
-            flags: &[
-                "-fno-omit-frame-pointer",
-                "-fstack-protector-all",
-                "-fstack-clash-protection",
-            ],
-            ..base
-        },
-        Way {
-            flags: &["-mcmodel=large"],
-            kind: ExecutableKind::NoPie,
-            ..base
-        },
-        Way {
-            flags: &["-mcmodel=medium", "-falign-functions=1", "-falign-loops=1"],
-            kind: ExecutableKind::NoPie,
-            ..base
-        },
-        Way {
-            flags: &["-march=native"],
-            opt: "3",
-            ..base
-        },
-        Way {
-            flags: &["-pg"],
-            ..base
-        },
-        Way {
-            flags: &["-finstrument-functions", "-fpatchable-function-entry=8,4"],
-            ..base
-        },
-        Way {
-            flags: &["-g3", "-gz"],
-            ..base
-        },
+            ])
+            .strip(Strip::Sections),
+        Way::GCC
+            .with(&["-freorder-blocks-and-partition", "-fno-inline"])
+            .opt("3"),
+        Way::GCC.with(&["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables"]),
+        Way::GCC.with(&[
+            "-fno-omit-frame-pointer",
+            "-fstack-protector-all",
+            "-fstack-clash-protection",
+        ]),
+        Way::GCC
+            .with(&["-mcmodel=large"])
+            .kind(ExecutableKind::NoPie),
+        Way::GCC
+            .with(&["-mcmodel=medium", "-falign-functions=1", "-falign-loops=1"])
+            .kind(ExecutableKind::NoPie),
+        Way::GCC.with(&["-march=native"]).opt("3"),
+        Way::GCC.with(&["-pg"]),
+        Way::GCC.with(&["-finstrument-functions", "-fpatchable-function-entry=8,4"]),
+        Way::GCC.with(&["-g3", "-gz"]),
     ];
     let mut verdict = Verdict::default();
     for (i, way) in ways.into_iter().enumerate() {
@@ -713,96 +628,38 @@ fn linkers_and_layouts() {
 /// Variants of calling the C library, for programs whose handlers inspect faults.
 #[test]
 fn handlers_and_layouts() {
-    let base = Way {
-        clang: false,
-        opt: "2",
-        kind: ExecutableKind::Pie,
-        strip: Strip::No,
-        flags: &[],
-    };
-    let clang = Way {
-        clang: true,
-        ..base
-    };
     let ways = [
-        Way {
-            flags: &["-Wl,-z,now", "-fno-plt"],
-            ..base
-        },
-        Way {
-            flags: &["-Wl,-z,now", "-fno-plt"],
-            opt: "s",
-            kind: ExecutableKind::NoPie,
-            ..clang
-        },
-        Way {
-            flags: &["-Wl,-z,lazy"],
-            strip: Strip::Symbols,
-            ..base
-        },
-        Way {
-            flags: &["-fcf-protection=full", "-Wl,-z,ibtplt"],
-            ..base
-        },
-        Way {
-            flags: &["-fcf-protection=full", "-Wl,-z,now"],
-            ..base
-        },
-        Way {
-            flags: &["-fuse-ld=gold"],
-            ..base
-        },
-        Way {
-            flags: &["-fuse-ld=lld", "-Wl,-z,separate-code"],
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=lld", "-Wl,-z,retpolineplt", "-Wl,-z,now"],
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=mold"],
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=mold"],
-            kind: ExecutableKind::NoPie,
-            ..clang
-        },
-        Way {
-            flags: &["-fuse-ld=mold"],
-            strip: Strip::Sections,
-            ..clang
-        },
-        Way {
-            flags: &["-fno-asynchronous-unwind-tables"],
-            ..base
-        },
-        Way {
-            strip: Strip::Sections,
-            ..base
-        },
-        Way {
-            strip: Strip::Sections,
-            kind: ExecutableKind::NoPie,
-            ..clang
-        },
-        Way {
-            flags: &["-Wl,-z,now", "-fno-plt"],
-            strip: Strip::Sections,
-            ..base
-        },
+        Way::GCC.with(&["-Wl,-z,now", "-fno-plt"]),
+        Way::CLANG
+            .with(&["-Wl,-z,now", "-fno-plt"])
+            .opt("s")
+            .kind(ExecutableKind::NoPie),
+        Way::GCC.with(&["-Wl,-z,lazy"]).strip(Strip::Symbols),
+        Way::GCC.with(&["-fcf-protection=full", "-Wl,-z,ibtplt"]),
+        Way::GCC.with(&["-fcf-protection=full", "-Wl,-z,now"]),
+        Way::GCC.with(&["-fuse-ld=gold"]),
+        Way::CLANG.with(&["-fuse-ld=lld", "-Wl,-z,separate-code"]),
+        Way::CLANG.with(&["-fuse-ld=lld", "-Wl,-z,retpolineplt", "-Wl,-z,now"]),
+        Way::CLANG.with(&["-fuse-ld=mold"]),
+        Way::CLANG
+            .with(&["-fuse-ld=mold"])
+            .kind(ExecutableKind::NoPie),
+        Way::CLANG.with(&["-fuse-ld=mold"]).strip(Strip::Sections),
+        Way::GCC.with(&["-fno-asynchronous-unwind-tables"]),
+        Way::GCC.strip(Strip::Sections),
+        Way::CLANG
+            .kind(ExecutableKind::NoPie)
+            .strip(Strip::Sections),
+        Way::GCC
+            .with(&["-Wl,-z,now", "-fno-plt"])
+            .strip(Strip::Sections),
         // The C library's functions are called through words of the global offset table.
-        Way {
-            flags: &["-fno-plt", "-Wl,--no-relax"],
-            kind: ExecutableKind::Static,
-            ..base
-        },
-        Way {
-            flags: &["-fno-plt", "-Wl,--no-relax"],
-            kind: ExecutableKind::StaticPie,
-            ..base
-        },
+        Way::GCC
+            .with(&["-fno-plt", "-Wl,--no-relax"])
+            .kind(ExecutableKind::Static),
+        Way::GCC
+            .with(&["-fno-plt", "-Wl,--no-relax"])
+            .kind(ExecutableKind::StaticPie),
     ];
     let mut verdict = Verdict::default();
     for way in ways {
@@ -826,13 +683,8 @@ fn unwinding_without_a_loader() {
             (false, ExecutableKind::StaticPie),
         ] {
             let dir = tempfile::tempdir().unwrap();
-            let way = Way {
-                clang,
-                opt: "2",
-                kind,
-                strip: Strip::Symbols,
-                flags: &[],
-            };
+            let way = if clang { Way::CLANG } else { Way::GCC };
+            let way = way.kind(kind).strip(Strip::Symbols);
             check_built(name, &way, &[&[]], dir.path(), &mut verdict);
         }
     }

@@ -4,6 +4,7 @@ use crate::profile::Profile;
 use mgz_analyzer::data::frame;
 use mgz_analyzer::data::object_map::Object;
 use mgz_analyzer::input::objects::OBJECTS_FILE;
+use mgz_annotations_schema::ObjectKind;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::path::Path;
 /// Fields that distinguish objects. Other data is not used here.
 fn identity(object: &Object) -> [&str; 5] {
     [
-        &object.kind,
+        object.kind.as_str(),
         &object.name,
         &object.of_type,
         &object.module,
@@ -51,12 +52,13 @@ pub fn write_dhat(folder: &Path, profile: &Profile) -> Result<Value, String> {
     // The heap as a whole is also an object, but has no stack. Blocks and bytes are counted by
     // object; the bytes of a row are those of its greatest block.
     let mut blocks: BTreeMap<(String, String), (Object, u64, u64)> = BTreeMap::new();
-    for row in (0..table.height())
-        .filter(|&row| kind[row] == Some("heap") && stack[row].is_some_and(|s| !s.is_empty()))
-    {
+    let heap = ObjectKind::Heap;
+    for row in (0..table.height()).filter(|&row| {
+        kind[row] == Some(heap.as_str()) && stack[row].is_some_and(|s| !s.is_empty())
+    }) {
         let text = |column: &[Option<&str>]| column[row].unwrap_or_default().to_string();
         let object = Object {
-            kind: text(&kind),
+            kind: heap.clone(),
             name: text(&name),
             of_type: text(&of_type),
             module: text(&module),

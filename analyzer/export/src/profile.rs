@@ -489,11 +489,7 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
     });
     profile.objects = match &resolver {
         Some(resolver) => resolver.objects.clone(),
-        None => vec![Object {
-            kind: "unknown".into(),
-            name: "[no known object]".into(),
-            ..Object::default()
-        }],
+        None => vec![Object::not_known()],
     };
     let paths = read_call_paths(&trace.folder).unwrap_or_else(|sentence| {
         profile.notes.push(sentence);

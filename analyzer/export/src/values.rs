@@ -72,7 +72,7 @@ impl Profile {
     pub fn object_name(&self, sample: &Sample) -> &str {
         let object = &self.objects[sample.object as usize];
         match object.name.is_empty() {
-            true => &object.kind,
+            true => object.kind.as_str(),
             false => &object.name,
         }
     }

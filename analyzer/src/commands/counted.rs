@@ -1,9 +1,10 @@
 //! Output for a trace of `mgz-record --count`: the number of loads that each function and line
 //! executed.
 
+use crate::columns;
 use crate::data::code_map::Target;
 use crate::input::{Trace, executions, manifest_of};
-use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
+use crate::output::document::{ColumnUnit, Document, DocumentTable, value};
 use anyhow::anyhow;
 use mgz_annotations_schema::TraceMode;
 use serde_json::Value;
@@ -63,12 +64,7 @@ pub fn run_counted(folder: &Path) -> anyhow::Result<(Document, bool)> {
     document.tables.push(DocumentTable {
         name: "functions",
         title: "Functions, most loads first".into(),
-        columns: vec![
-            DocumentColumn("function", ColumnUnit::Text),
-            DocumentColumn("module", ColumnUnit::Text),
-            DocumentColumn("loads", ColumnUnit::Count),
-            DocumentColumn("share", ColumnUnit::Share),
-        ],
+        columns: columns![function: Text, module: Text, loads: Count, share: Share].to_vec(),
         rows: functions.collect(),
         text_rows: usize::MAX,
     });
@@ -85,13 +81,10 @@ pub fn run_counted(folder: &Path) -> anyhow::Result<(Document, bool)> {
     document.tables.push(DocumentTable {
         name: "lines",
         title: "Lines, most loads first".into(),
-        columns: vec![
-            DocumentColumn("function", ColumnUnit::Text),
-            DocumentColumn("file", ColumnUnit::Text),
-            DocumentColumn("line", ColumnUnit::Line),
-            DocumentColumn("loads", ColumnUnit::Count),
-            DocumentColumn("share", ColumnUnit::Share),
-        ],
+        columns: columns![
+            function: Text, file: Text, line: Line, loads: Count, share: Share,
+        ]
+        .to_vec(),
         rows: lines.collect(),
         text_rows: usize::MAX,
     });

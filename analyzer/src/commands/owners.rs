@@ -1,9 +1,10 @@
 //! Which data object each access of a stream belongs to.
 
+use crate::columns;
 use crate::data::memory_units::Page;
 use crate::data::object_map::{Object, Resolver, UNKNOWN};
 use crate::input::Trace;
-use crate::output::document::{ColumnUnit, Document, DocumentColumn};
+use crate::output::document::{Document, DocumentColumn};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -18,11 +19,7 @@ pub struct Owners {
 }
 
 /// Columns of an object in tables.
-pub const OBJECT_COLUMNS: [DocumentColumn; 3] = [
-    DocumentColumn("object", ColumnUnit::Text),
-    DocumentColumn("kind", ColumnUnit::Text),
-    DocumentColumn("type", ColumnUnit::Text),
-];
+pub const OBJECT_COLUMNS: [DocumentColumn; 3] = columns![object: Text, kind: Text, type: Text];
 
 impl Owners {
     /// Owners for a trace; none are known if the trace has no objects.
@@ -84,11 +81,7 @@ impl Owners {
             .resolver
             .as_ref()
             .and_then(|r| r.objects.get(number as usize).cloned());
-        found.unwrap_or_else(|| Object {
-            kind: "unknown".into(),
-            name: "[no known object]".into(),
-            ..Object::default()
-        })
+        found.unwrap_or_else(Object::not_known)
     }
 
     /// The cells for [`OBJECT_COLUMNS`].
@@ -96,7 +89,7 @@ impl Owners {
         let object = self.object(number);
         vec![
             Value::from(object.name),
-            Value::from(object.kind),
+            Value::from(object.kind.as_str()),
             Value::from(object.of_type),
         ]
     }
@@ -106,11 +99,12 @@ impl Owners {
 mod tests {
     use super::*;
     use crate::data::object_map::Instance;
+    use mgz_annotations_schema::ObjectKind;
 
     #[test]
     fn an_access_belongs_to_who_lived_there_then() {
         let object = |name: &str| Object {
-            kind: "heap".into(),
+            kind: ObjectKind::Heap,
             name: name.into(),
             ..Object::default()
         };

@@ -1,5 +1,6 @@
 //! `mgz-analyze what-if`.
 
+use crate::columns;
 use crate::commands::{Common, finish, open_trace, start};
 use crate::data::code_map::LineName;
 use crate::estimate::time_shares::TimeShares;
@@ -182,10 +183,7 @@ fn show(
     document.tables.push(DocumentTable {
         name: "limits",
         title: "Assumptions".into(),
-        columns: vec![
-            DocumentColumn("remedy", ColumnUnit::Text),
-            DocumentColumn("limit", ColumnUnit::Text),
-        ],
+        columns: columns![remedy: Text, limit: Text].to_vec(),
         rows: limits
             .iter()
             .map(|(remedy, limit)| vec![remedy.as_str().into(), limit.as_str().into()])

@@ -4,7 +4,7 @@
 use crate::compare::original::Original;
 use crate::compare::picture;
 use crate::data::log_histogram::Bin;
-use crate::data::object_map::is_address;
+use crate::data::object_map::{HEAP, is_address};
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::misses::Misses;
@@ -431,9 +431,6 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
         picture: picture::run_picture(path, analysis),
     }
 }
-
-/// Name of heap memory whose block is not known.
-const HEAP: &str = "[heap]";
 
 /// True if an object has the same name in another run. Memory that is named by its address does
 /// not, and the share of heap memory without a known block depends on the blocks that were logged.

@@ -24,7 +24,7 @@ pub fn whole(
     let [base, new] = pictures;
     all["changes"] = changes.into();
     all["remarks"] = show::remarks(comparison).into();
-    all["gate"] = show::gate_lines(outcomes).into();
+    all["gate"] = serde_json::to_value(show::gate_lines(outcomes))?;
     all["pictures"] = json!({ "base": base, "new": new });
     Ok(all)
 }

@@ -6,13 +6,15 @@ use crate::compare::gate::GateOutcome;
 use crate::compare::judge::Comparison;
 use crate::compare::words;
 use crate::output::elided::elided;
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use crate::output::text_table::unruled_table;
+use comfy_table::CellAlignment;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Name of the JSON.
 pub const FORMAT: &str = "mgz-comparison";
 /// Its version.
-pub const VERSION: u32 = 1;
+pub const COMPARISON_VERSION: u32 = 1;
 
 fn verdict_word(change: &Change) -> &'static str {
     match change.verdict {
@@ -90,29 +92,32 @@ pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
     out
 }
 
+/// A result of a condition.
+#[derive(Serialize)]
+pub(crate) struct GateLine {
+    failed: bool,
+    text: String,
+}
+
 /// Results of the conditions.
-pub(crate) fn gate_lines(outcomes: &[GateOutcome]) -> Vec<String> {
-    outcomes
-        .iter()
-        .flat_map(|o| match (o.violations.is_empty(), o.unclear) {
-            (false, _) => o
-                .violations
-                .iter()
-                .map(|v| format!("FAILED {}: {v}", o.condition))
-                .collect::<Vec<_>>(),
-            (true, _) if o.compared == 0 => {
-                vec![format!(
-                    "passed {} (cannot be told: one side does not know that number)",
-                    o.condition
-                )]
-            }
-            (true, 0) => vec![format!("passed {}", o.condition)],
-            (true, n) => vec![format!(
-                "passed {} ({n} of {} cannot be told)",
-                o.condition, o.compared
-            )],
-        })
-        .collect()
+pub(crate) fn gate_lines(outcomes: &[GateOutcome]) -> Vec<GateLine> {
+    let passed = |o: &GateOutcome| match (o.compared, o.unclear) {
+        (0, _) => format!(
+            "passed {} (cannot be told: one side does not know that number)",
+            o.condition
+        ),
+        (_, 0) => format!("passed {}", o.condition),
+        (all, n) => format!("passed {} ({n} of {all} cannot be told)", o.condition),
+    };
+    let lines = outcomes.iter().flat_map(|o| match o.violations.is_empty() {
+        true => vec![(false, passed(o))],
+        false => {
+            let failed = |v: &String| (true, format!("FAILED {}: {v}", o.condition));
+            o.violations.iter().map(failed).collect()
+        }
+    });
+    let line = |(failed, text)| GateLine { failed, text };
+    lines.map(line).collect()
 }
 
 /// The text form; `rows` bounds the table, `width` is that of the terminal.
@@ -125,19 +130,11 @@ pub fn comparison_text(
     let mut out = words::verdict_text(comparison);
     out.push('\n');
     for line in gate_lines(outcomes) {
-        out.push_str(&format!("{line}\n"));
+        out.push_str(&format!("{}\n", line.text));
     }
     let shown = words::shown(comparison);
     if !shown.is_empty() && rows > 0 {
-        let mut table = comfy_table::Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_content_arrangement(match width {
-            Some(_) => ContentArrangement::Dynamic,
-            None => ContentArrangement::Disabled,
-        });
-        if let Some(width) = width {
-            table.set_width(width);
-        }
+        let mut table = unruled_table(width);
         table.set_header(HEAD);
         for change in shown.iter().take(rows) {
             table.add_row(cells(change));
@@ -169,7 +166,7 @@ pub fn markdown(comparison: &Comparison, outcomes: &[GateOutcome], rows: usize) 
     if !outcomes.is_empty() {
         out.push('\n');
         for line in gate_lines(outcomes) {
-            out.push_str(&format!("- {}\n", escape(&line)));
+            out.push_str(&format!("- {}\n", escape(&line.text)));
         }
     }
     let shown = words::shown(comparison);
@@ -193,7 +190,7 @@ pub fn markdown(comparison: &Comparison, outcomes: &[GateOutcome], rows: usize) 
 pub fn json(comparison: &Comparison, outcomes: &[GateOutcome]) -> serde_json::Result<Value> {
     let mut value = json!({
         "format": FORMAT,
-        "version": VERSION,
+        "version": COMPARISON_VERSION,
         "verdict": words::verdict(comparison),
         "conditions": serde_json::to_value(outcomes)?,
     });

@@ -15,6 +15,14 @@ use std::sync::Arc;
 /// Load instructions of a module, by index in its sidecar.
 pub type Sites = HashSet<u32, Mixed>;
 
+/// Begin of the name of a function without a symbol: `[0x…]`.
+const LINK_TIME_ADDRESS: &str = "[0x";
+
+/// True if a function has no symbol, so that its name is only its address.
+pub fn is_function_address(name: &str) -> bool {
+    name.starts_with(LINK_TIME_ADDRESS)
+}
+
 /// A row of the function table.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct FunctionName {
@@ -298,7 +306,7 @@ impl CodeMap {
             let text = match name {
                 Some(name) => fuller(sidecar.string(name), symbol).to_string(),
                 None if !symbol.is_empty() => symbol.to_string(),
-                None => format!("[{:#x}]", function.start),
+                None => format!("{LINK_TIME_ADDRESS}{:x}]", function.start),
             };
             numbers[at] = self.functions.len() as u32;
             self.function_starts.resize(self.functions.len(), None);

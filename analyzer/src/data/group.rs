@@ -3,22 +3,14 @@
 //! A group is a line piece ([`crate::data::code_map`]) and a class in one number: four times the
 //! index of the piece plus the class. Tables by group are indexed by [`Group::index`].
 
+use serde::{Deserialize, Serialize};
+
 /// Number of classes of a piece.
 const CLASSES: u32 = 4;
 
 /// The class of an access: that of its load instruction, or a store.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[repr(u32)]
 pub enum AccessClass {
@@ -58,17 +50,7 @@ impl AccessClass {
 
 /// Index of a line piece, and a class.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 #[repr(transparent)]

@@ -11,20 +11,23 @@
 use crate::data::elements::Element;
 use crate::data::memory_units::Page;
 use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::ObjectKind;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
 /// Pages with several owners.
 pub type MixedPages = HashSet<Page, Mixed>;
 
+/// Name of the memory of the heap that belongs to no known block.
+pub const HEAP: &str = "[heap]";
 /// No object is known at an address.
 pub const UNKNOWN: u32 = 0;
 
 /// Description of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Object {
-    /// `global`, `heap`, `stack`, `file`, `anonymous` or `unknown`.
-    pub kind: String,
+    /// Its kind; `NotKnown` for the object of unknown addresses.
+    pub kind: ObjectKind,
     /// Variable, allocation site or file.
     pub name: String,
     /// Type, if it is known.
@@ -41,6 +44,15 @@ pub struct Object {
 }
 
 impl Object {
+    /// The object of unknown addresses.
+    pub fn not_known() -> Object {
+        Object {
+            kind: ObjectKind::NotKnown,
+            name: "[no known object]".into(),
+            ..Object::default()
+        }
+    }
+
     /// The return addresses of each call stack.
     pub fn returns(&self) -> Vec<String> {
         let stacks = self.return_addresses.split("; ").filter(|s| !s.is_empty());
@@ -255,6 +267,15 @@ impl OwnStack {
     }
 }
 
+/// True if an object of this kind and name is only memory that contains others.
+pub(crate) fn contains_others(kind: &ObjectKind, name: &str) -> bool {
+    match kind {
+        ObjectKind::Anonymous => true,
+        ObjectKind::Heap => name == HEAP,
+        _ => false,
+    }
+}
+
 /// True if an object's name is only its address: `0x7f0000000000 (64 KiB)`.
 pub fn is_address(name: &str) -> bool {
     name.starts_with("0x")
@@ -312,12 +333,19 @@ impl Resolver {
     /// if only a part of its blocks is known and their sizes differ, and for memory that only
     /// contains other objects.
     pub fn largest(&self, object: u32) -> Option<u64> {
-        let (at, kind) = (object as usize, self.objects.get(object as usize)?);
-        let whole =
-            matches!(kind.kind.as_str(), "global" | "heap" | "file") && !self.containers[at];
+        let (at, of) = (object as usize, self.objects.get(object as usize)?);
+        let whole = matches!(
+            of.kind,
+            ObjectKind::Global | ObjectKind::Heap | ObjectKind::File
+        ) && !self.containers[at];
         let (smallest, largest) = *self.sizes.get(at)?;
         let known = !self.samples.contains_key(&object) || smallest == largest;
         (whole && known && largest > 0).then_some(largest)
+    }
+
+    /// Bytes of the largest known instance of an object; 0 if none is known.
+    pub fn largest_instance(&self, object: u32) -> u64 {
+        self.sizes.get(object as usize).map_or(0, |sizes| sizes.1)
     }
 
     /// True if some objects are known from their allocation.
@@ -328,10 +356,12 @@ impl Resolver {
     /// Builds the resolver from instances. `objects[0]` must be the unknown one. Instances of no
     /// bytes are left out.
     pub fn new(objects: Vec<Object>, instances: &[Instance]) -> Resolver {
-        let container =
-            |o: &Object| o.kind == "anonymous" || o.kind == "heap" && o.name == "[heap]";
+        let container = |o: &Object| contains_others(&o.kind, &o.name);
         let containers = objects.iter().map(container).collect();
-        let stacks = objects.iter().map(|o| o.kind == "stack").collect();
+        let stacks = objects
+            .iter()
+            .map(|o| o.kind == ObjectKind::Stack)
+            .collect();
         let mut resolver = Resolver {
             instances: vec![0; objects.len()],
             bytes: vec![0; objects.len()],
@@ -402,7 +432,10 @@ impl Resolver {
         }
         for instance in instances {
             let object = resolver.objects.get(instance.object as usize);
-            if let Some(thread) = object.filter(|o| o.kind == "stack").and_then(thread_of) {
+            if let Some(thread) = object
+                .filter(|o| o.kind == ObjectKind::Stack)
+                .and_then(thread_of)
+            {
                 let own = resolver.own_stacks.entry((instance.process, thread));
                 own.or_default().push(*instance);
             }
@@ -702,7 +735,7 @@ mod tests {
 
     fn object(name: &str) -> Object {
         Object {
-            kind: "heap".into(),
+            kind: ObjectKind::Heap,
             name: name.into(),
             ..Object::default()
         }
@@ -753,8 +786,8 @@ mod tests {
     #[test]
     fn beside_the_lives_of_a_sample_an_address_is_the_heaps() {
         let heap = Object {
-            kind: "heap".into(),
-            name: "[heap]".into(),
+            kind: ObjectKind::Heap,
+            name: HEAP.into(),
             ..Object::default()
         };
         let sampled = Instance {
@@ -784,8 +817,8 @@ mod tests {
     #[test]
     fn the_memory_of_the_allocator_is_not_what_a_block_was_a_moment_ago() {
         let heap = Object {
-            kind: "heap".into(),
-            name: "[heap]".into(),
+            kind: ObjectKind::Heap,
+            name: HEAP.into(),
             ..Object::default()
         };
         let resolver = Resolver::new(
@@ -924,7 +957,8 @@ mod tests {
                     alive.push(here);
                     continue;
                 }
-                let passes = |i: &&Instance| resolver.objects[i.object as usize].kind != "stack";
+                let passes =
+                    |i: &&Instance| resolver.objects[i.object as usize].kind != ObjectKind::Stack;
                 let before = lives.iter().rfind(|i| i.begin_ns <= time).copied();
                 let after = lives.iter().find(|i| i.begin_ns > time).copied();
                 near.extend(before.filter(passes).map(|i| (time - i.end_ns, i.object)));
@@ -960,9 +994,9 @@ mod tests {
                 })
                 .collect();
             let mut objects: Vec<Object> = (0..6).map(|i| object(&i.to_string())).collect();
-            objects[3].kind = "stack".into();
-            objects[4].kind = "anonymous".into();
-            objects[5].name = "[heap]".into();
+            objects[3].kind = ObjectKind::Stack;
+            objects[4].kind = ObjectKind::Anonymous;
+            objects[5].name = HEAP.into();
             let resolver = Resolver::new(objects, &instances);
             let mut recent = Recent::default();
             for (process, address, time) in probes {

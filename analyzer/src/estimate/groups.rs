@@ -780,6 +780,17 @@ mod tests {
     use crate::data::rows::ColumnSlices;
     use std::collections::{BTreeMap, BTreeSet};
 
+    /// A block that counts like all others.
+    fn block(number: u64, samples: u32, first: [u32; 2]) -> Block {
+        Block {
+            number,
+            samples,
+            first,
+            irregular: false,
+            stands: EVEN_SHARE,
+        }
+    }
+
     #[test]
     fn marks_are_grouped_by_target_and_block() {
         let mut incidence = Incidence::default();
@@ -811,57 +822,20 @@ mod tests {
         let of = |row: u32| grouped.of(row).cloned().unwrap_or_default();
         assert_eq!(
             of(1).lines.blocks,
-            [
-                Block {
-                    number: 1,
-                    samples: 2,
-                    first: [0, 1],
-                    irregular: false,
-                    stands: EVEN_SHARE
-                },
-                Block {
-                    number: 1 << 56 | 1,
-                    samples: 1,
-                    first: [2, 0],
-                    irregular: false,
-                    stands: EVEN_SHARE
-                }
-            ]
+            [block(1, 2, [0, 1]), block(1 << 56 | 1, 1, [2, 0])]
         );
         assert_eq!(
             of(2).lines.blocks,
-            [
-                Block {
-                    number: 1,
-                    samples: 1,
-                    first: [1, 0],
-                    irregular: false,
-                    stands: EVEN_SHARE
-                },
-                Block {
-                    number: 2,
-                    samples: 1,
-                    first: [2, 0],
-                    irregular: false,
-                    stands: EVEN_SHARE
-                }
-            ]
+            [block(1, 1, [1, 0]), block(2, 1, [2, 0])]
         );
         assert!(of(0).lines.blocks.is_empty() && grouped.of(4).is_none());
-        let address = |number, samples, first| Block {
-            number,
-            samples,
-            first,
-            irregular: false,
-            stands: EVEN_SHARE,
-        };
         assert_eq!(
             of(3).all.blocks,
             [
-                address(64, 1, [0, 0]),
-                address(72, 1, [1, 0]),
-                address(128, 1, [2, 0]),
-                address(1 << 56 | 64, 1, [2, 0])
+                block(64, 1, [0, 0]),
+                block(72, 1, [1, 0]),
+                block(128, 1, [2, 0]),
+                block(1 << 56 | 64, 1, [2, 0])
             ]
         );
         assert_eq!(of(3).strided().blocks, of(3).all.blocks);

@@ -153,6 +153,7 @@ fn finding(
             &of_mine,
         ),
         object: named.name,
+        object_bytes: named.bytes,
         allocated: named.allocated,
         allocation_sites: objects::sites_of(context, &accessed(context, &mine)),
         program_changes: vec![ProgramChange::ShiftBlocks],

@@ -92,6 +92,9 @@ pub struct Finding {
     pub load_addresses: Vec<String>,
     /// Object with most of the loads. Empty if unknown.
     pub object: String,
+    /// Bytes of its largest block; 0 if unknown.
+    #[serde(skip)]
+    pub object_bytes: u64,
     /// Call path of the object's allocation, from the user's frame on.
     pub allocated: String,
     /// Allocation sites of its heap blocks with known return addresses, most loads first.
@@ -386,6 +389,7 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
             .collect(),
         load_addresses: load_addresses(context, &cause.line.module, &cause.sites),
         object: named.name.clone(),
+        object_bytes: named.bytes,
         allocated: named.allocated,
         allocation_sites: objects::allocation_sites(context, cause),
         path: called.calls,

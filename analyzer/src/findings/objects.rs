@@ -4,6 +4,7 @@ use crate::data::object_map::{Object, Resolver};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::params;
+use mgz_annotations_schema::ObjectKind;
 use mgz_annotations_schema::sources::is_system;
 use serde::Serialize;
 
@@ -14,6 +15,8 @@ pub(super) struct Named {
     pub name: String,
     /// Call path of its allocation, from the user's frame on.
     pub allocated: String,
+    /// Bytes of its largest instance; 0 if unknown.
+    pub bytes: u64,
 }
 
 /// Code that allocates heap blocks of a finding.
@@ -51,7 +54,7 @@ pub(super) fn sites_of(context: &Context, parts: &[(u32, f64)]) -> Vec<Allocatio
         is_known.then(|| AllocationSite {
             object: object.name.clone(),
             share: rows * 100.0 / all,
-            largest_bytes: objects.sizes.get(number as usize).map_or(0, |s| s.1),
+            largest_bytes: objects.largest_instance(number),
             return_addresses,
         })
     };
@@ -77,29 +80,29 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
         },
     );
     let all: f64 = parts.iter().map(|p| p.1).sum();
-    let known: Vec<(&Object, f64)> = (parts.iter())
+    let known: Vec<(&Object, f64, u32)> = (parts.iter())
         .filter(|(number, _)| *number != 0)
-        .filter_map(|&(number, rows)| Some((objects.objects.get(number as usize)?, rows)))
+        .filter_map(|&(number, rows)| Some((objects.objects.get(number as usize)?, rows, number)))
         .collect();
     // A finding may have several objects, such as an array and the elements that it points to. An
     // object with its own name is the most informative.
-    let is_memory = |o: &Object| o.kind == "anonymous" || o.name.starts_with('[');
+    let is_memory = |o: &Object| o.kind == ObjectKind::Anonymous || o.name.starts_with('[');
     let mut most = known
         .iter()
         .filter(|k| k.1 >= params::MIN_SHARE_OF_NAMED_OBJECT * all);
     let first = most.clone().find(|k| !is_memory(k.0)).or(most.next());
-    if let Some((object, _)) = first {
-        return name(object);
+    if let Some((_, _, number)) = first {
+        return named_of(context, *number);
     }
     // There may be many similar objects, such as arrays that a loop reads in parallel.
-    let alike: Vec<&(&Object, f64)> = known.iter().filter(|k| !is_memory(k.0)).collect();
+    let alike: Vec<&(&Object, f64, u32)> = known.iter().filter(|k| !is_memory(k.0)).collect();
     let together: f64 = alike
         .iter()
         .take(params::MAX_OBJECTS_NAMED_TOGETHER)
         .map(|k| k.1)
         .sum();
     match alike.first() {
-        Some((object, _)) if together >= params::MIN_SHARE_OF_OBJECTS_TOGETHER * all => {
+        Some((object, _, _)) if together >= params::MIN_SHARE_OF_OBJECTS_TOGETHER * all => {
             let mut named = name(object);
             let others = alike.len().min(params::MAX_OBJECTS_NAMED_TOGETHER) - 1;
             named.name = format!("{} and {others} other objects", named.name);
@@ -110,10 +113,14 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
 }
 
 /// Name of an object by its number. Empty if unknown.
-pub(super) fn named_of(context: &Context, object: u32) -> Named {
-    let known = context.objects.filter(|_| object != 0);
-    let object = known.and_then(|objects| objects.objects.get(object as usize));
-    object.map(name).unwrap_or_default()
+pub(super) fn named_of(context: &Context, number: u32) -> Named {
+    let known = context.objects.filter(|_| number != 0);
+    let object = known.and_then(|objects| objects.objects.get(number as usize));
+    let bytes = known.map_or(0, |objects| objects.largest_instance(number));
+    object.map_or_else(Named::default, |object| Named {
+        bytes,
+        ..name(object)
+    })
 }
 
 /// Divides the part of unlogged heap blocks among the allocation sites whose logged blocks are a
@@ -190,6 +197,7 @@ fn name(object: &Object) -> Named {
             .copied()
             .collect::<Vec<_>>()
             .join(" < "),
+        bytes: 0,
     }
 }
 

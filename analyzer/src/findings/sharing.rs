@@ -111,6 +111,7 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
                 file: line.file,
                 line: line.line,
                 object: named.map(|o| o.name.clone()).filter(|_| object != 0).unwrap_or_default(),
+                object_bytes: context.objects.map_or(0, |o| o.largest_instance(object)),
                 allocation_sites: objects::sites_of(context, &[(object, rows as f64)]),
                 program_changes: match same {
                     true => Vec::new(),

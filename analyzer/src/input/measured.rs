@@ -2,6 +2,7 @@
 
 use crate::data::frame::{self, Frame};
 use crate::input::quietly;
+use mgz_annotations_schema::SamplePopulation;
 use mgz_annotations_schema::manifest::MEASURED;
 use std::collections::HashMap;
 use std::fs::File;
@@ -156,7 +157,7 @@ pub struct MeasuredSamples {
     /// Samples that are not loads.
     pub others: u64,
     /// Number of samples by the kind of accesses that were sampled.
-    pub drawn: HashMap<String, u64>,
+    pub drawn: HashMap<SamplePopulation, u64>,
     /// Code, each once.
     pub code: Vec<MeasuredCode>,
     /// Objects, each once.
@@ -257,7 +258,8 @@ fn samples(table: &Frame) -> Result<MeasuredSamples, String> {
             kind: own(kind[row]),
             module: own(object_module[row]),
         };
-        *found.drawn.entry(own(drawn[row])).or_default() += 1;
+        let population = SamplePopulation::from(drawn[row].unwrap_or_default());
+        *found.drawn.entry(population).or_default() += 1;
         found.loads.push(MeasuredLoad {
             code: codes.number(code),
             object: objects.number(object),
@@ -335,7 +337,7 @@ mod tests {
         assert_eq!((code.module.as_str(), code.line), ("a", 7));
         assert_eq!(found.code[second.code as usize].inlined, "g");
         assert_eq!(found.objects[first.object as usize].object, "table");
-        assert_eq!(found.drawn, HashMap::from([("loads".to_owned(), 2)]));
+        assert_eq!(found.drawn, HashMap::from([(SamplePopulation::Loads, 2)]));
         made(&all[..10]);
         assert!(read_measured(dir.path()).is_err_and(|e| e.contains("damaged")));
         std::fs::write(&path, "text").unwrap();

@@ -23,7 +23,7 @@ pub(crate) mod waited;
 pub mod weights;
 
 pub use crate::input::catch_panic::quietly;
-pub use crate::input::parquet::ColumnSet;
+pub use crate::input::parquet::{ColumnSet, arrow_type};
 
 use crate::data::code_map::CodeMap;
 use crate::data::samples::Waited;

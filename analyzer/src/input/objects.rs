@@ -112,11 +112,7 @@ fn objects(
     rows: &[usize],
     has: &dyn Fn(&str) -> bool,
 ) -> Result<(Vec<Object>, Vec<u32>), String> {
-    let mut objects = vec![Object {
-        kind: "unknown".into(),
-        name: "[no known object]".into(),
-        ..Object::default()
-    }];
+    let mut objects = vec![Object::not_known()];
     let Some(last) = rows.last() else {
         return Ok((objects, Vec::new()));
     };
@@ -169,7 +165,7 @@ fn objects(
                 text.unwrap_or_default().to_string()
             };
             let object = Object {
-                kind: text(&kind),
+                kind: text(&kind).into(),
                 name: text(&name),
                 of_type: text(&of_type),
                 module: text(&module),

@@ -178,7 +178,8 @@ pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<RowGro
     Ok(pieces)
 }
 
-fn arrow_type(name: &str) -> DataType {
+/// Arrow's type of a column of samples, by its type in the schema.
+pub fn arrow_type(name: &str) -> DataType {
     match name {
         "u8" => DataType::UInt8,
         "u16" => DataType::UInt16,

@@ -15,6 +15,7 @@ pub mod shares;
 pub mod tables;
 
 use crate::misses::Range;
+use mgz_annotations_schema::SamplePopulation;
 use serde::Serialize;
 
 /// Memory samples of a run.
@@ -23,9 +24,8 @@ pub struct Measured {
     /// The trace with the samples, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// The accesses from which the samples of loads were drawn: `loads`, `operations`, `cycles`,
-    /// `loads of N cycles or more`, `unknown`, or `mixed`.
-    pub drawn: String,
+    /// The accesses from which the samples of loads were drawn.
+    pub drawn: SamplePopulation,
     /// True if samples are drawn from all loads, so that their shares are shares of loads.
     pub of_all_loads: bool,
     /// Samples that are not loads.

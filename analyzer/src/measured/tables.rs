@@ -3,10 +3,8 @@
 use crate::input::measured::{MeasuredCode, MeasuredLoad, MeasuredSamples};
 use crate::measured::shares::{SampleSums, percent};
 use crate::measured::{Measured, MeasuredRow};
+use mgz_annotations_schema::SamplePopulation;
 use std::collections::BTreeMap;
-
-/// Words for samples that are drawn from all loads.
-const OF_ALL_LOADS: [&str; 2] = ["loads", "operations"];
 
 /// The samples of a trace as tables.
 pub fn tables(samples: &MeasuredSamples) -> Measured {
@@ -56,7 +54,7 @@ pub fn tables(samples: &MeasuredSamples) -> Measured {
     let drawn = drawn(samples);
     Measured {
         trace: None,
-        of_all_loads: OF_ALL_LOADS.contains(&drawn.as_str()),
+        of_all_loads: drawn.has_all_loads(),
         drawn,
         others: samples.others,
         of_recorded_code: None,
@@ -74,12 +72,12 @@ fn weights(samples: &MeasuredSamples) -> impl Fn(&MeasuredLoad) -> f64 {
 }
 
 /// The accesses from which the samples are drawn, if that is the same for all.
-fn drawn(samples: &MeasuredSamples) -> String {
+fn drawn(samples: &MeasuredSamples) -> SamplePopulation {
     let mut all = samples.drawn.keys();
     match (all.next(), all.next()) {
-        (Some(drawn), None) => drawn.clone(),
-        (None, _) => "unknown".into(),
-        _ => "mixed".into(),
+        (Some(drawn), None) => *drawn,
+        (None, _) => SamplePopulation::Unknown,
+        _ => SamplePopulation::Mixed,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::misses::params;
 
 /// The end of a watch as one piece of code sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum WatchEndedBy {
     /// The code itself touched the word.
     Own,
     /// Other code touched it.
@@ -42,13 +42,13 @@ struct Step {
 
 impl Touches {
     /// Computes the steps. `ends`: time and end of each watch.
-    pub(crate) fn new(mut ends: Vec<(f64, Ended)>) -> Touches {
+    pub(crate) fn new(mut ends: Vec<(f64, WatchEndedBy)>) -> Touches {
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut steps, mut at_risk) = (Vec::new(), ends.len() as f64);
         let (mut left, mut touched, mut least) = (1.0, 0.0, 0.0);
         for same in ends.chunk_by(|a, b| a.0 == b.0) {
-            let count = |end: Ended| same.iter().filter(|e| e.1 == end).count() as f64;
-            let (own, others) = (count(Ended::Own), count(Ended::Others));
+            let count = |end: WatchEndedBy| same.iter().filter(|e| e.1 == end).count() as f64;
+            let (own, others) = (count(WatchEndedBy::Own), count(WatchEndedBy::Others));
             let ended = own + others;
             if ended > 0.0 {
                 touched += left * own / at_risk;
@@ -222,7 +222,7 @@ pub(crate) fn combined(model: (f64, f64), watched: (f64, f64), bound: f64) -> Su
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Ended::{Others, Own, Unseen};
+    use WatchEndedBy::{Others, Own, Unseen};
 
     /// Five watches: ended at 1, given up at 2, ended at 3 and 4, given up at 5. The survival is
     /// 4/5, times 2/3, times 1/2.

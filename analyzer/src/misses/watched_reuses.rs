@@ -24,7 +24,7 @@ use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
 use crate::misses::load_weights::LoadWeights;
 use crate::misses::params;
 use crate::misses::survival_curve::grid;
-use crate::misses::watch_survival::{Ended, LineOverWord, Touches, combined, mixed};
+use crate::misses::watch_survival::{LineOverWord, Touches, WatchEndedBy, combined, mixed};
 use crate::stages::line_visits::{LineVisits, PARTS, Visit, WatchedUse};
 use crate::util::fast_hash::Mixed;
 use serde::Serialize;
@@ -130,7 +130,7 @@ struct SeenWatch {
     part: usize,
     beyond: f64,
     length: f64,
-    end: Ended,
+    end: WatchEndedBy,
 }
 
 /// Observations of some code inside samples.
@@ -160,7 +160,7 @@ impl SpeedCorrection {
     /// of samples. The ratio of the two rates converts the time of watches to sample lengths, for
     /// any assumed speed. `share` is the code's share of the late visits.
     fn new(watches: &[SeenWatch], share: f64, known: &InSamples) -> SpeedCorrection {
-        let own = watches.iter().filter(|w| w.end == Ended::Own);
+        let own = watches.iter().filter(|w| w.end == WatchEndedBy::Own);
         let mut ends: Vec<f64> = own.map(|w| w.length).collect();
         ends.sort_unstable_by(f64::total_cmp);
         let enough = (watches.len() as f64 * share * params::EARLY_WATCHES_FOR_PACE) as usize;
@@ -306,11 +306,11 @@ fn speed_corrections(
 impl ObjectWatch {
     fn seen_by(&self, code: Code) -> SeenWatch {
         let end = match self.by {
-            Some(by) if by == code => Ended::Own,
-            Some(_) => Ended::Others,
+            Some(by) if by == code => WatchEndedBy::Own,
+            Some(_) => WatchEndedBy::Others,
             // Memory that is written is mostly read as well, so it counts as touched.
-            None if self.otherwise && code.1 == AccessClass::Strided => Ended::Own,
-            None => Ended::Unseen,
+            None if self.otherwise && code.1 == AccessClass::Strided => WatchEndedBy::Own,
+            None => WatchEndedBy::Unseen,
         };
         let [beyond, length] = [self.beyond, self.length];
         SeenWatch {

@@ -3,8 +3,9 @@
 
 use crate::data::frame::{self, ColumnKind, Frame};
 use crate::output::export::{ExportError, FileFormat, write_frame};
+use crate::output::text_table::unruled_table;
 use crate::util::human::{bytes, count, number};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use comfy_table::{Cell, CellAlignment};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -58,6 +59,17 @@ impl ColumnUnit {
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct DocumentColumn(pub &'static str, pub ColumnUnit);
+
+/// Columns with their units, as an array: `columns![function: Text, loads: Count]`.
+#[macro_export]
+macro_rules! columns {
+    ($($name:ident: $unit:ident),* $(,)?) => {
+        [$($crate::output::document::DocumentColumn(
+            stringify!($name),
+            $crate::output::document::ColumnUnit::$unit,
+        )),*]
+    };
+}
 
 /// A table.
 pub struct DocumentTable {
@@ -160,16 +172,7 @@ impl Document {
             } else {
                 table.text_rows
             };
-            let mut text = comfy_table::Table::new();
-            text.load_style(presets::NOTHING);
-            text.set_content_arrangement(if width.is_some() {
-                ContentArrangement::Dynamic
-            } else {
-                ContentArrangement::Disabled
-            });
-            if let Some(width) = width {
-                text.set_width(width);
-            }
+            let mut text = unruled_table(width);
             // A column without values is not shown.
             let shown: Vec<bool> = (0..table.columns.len())
                 .map(|at| {

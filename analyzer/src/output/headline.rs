@@ -1,11 +1,11 @@
 //! A finding on the screen: two lines of headline, one of evidence, one of remedy.
 
-use crate::data::object_map::is_address;
+use crate::data::object_map::{HEAP, is_address};
 use crate::findings::{Finding, Observation};
 use crate::misses::is_vague;
 use crate::output::findings::{cost, gain, object_of, with_module};
 use crate::output::paint::Paint;
-use crate::output::readable::{clauses, whole_clauses, within};
+use crate::output::readable::{clauses, size, whole_clauses, within};
 use crate::output::text_table::head;
 use crate::report::LineRow;
 use std::collections::BTreeMap;
@@ -115,26 +115,18 @@ fn data(finding: &Finding, most: usize) -> String {
     if is_named(finding) {
         return format!("{BEGIN}{object}");
     }
-    let size = object.split_once(" (").and_then(|(_, size)| {
-        let (number, unit) = size.trim_end_matches(')').split_once(' ')?;
-        let number: f64 = number.parse().ok()?;
-        Some(match number {
-            ..9.95 => format!("{number:.1}{unit}"),
-            _ => format!("{number:.0}{unit}"),
-        })
-    });
-    match (object.as_str(), size) {
+    match (object.as_str(), finding.object_bytes) {
         ("", _) => String::new(),
-        ("[heap]", _) => "; data: on the heap".into(),
-        (_, Some(size)) => format!("; data: {size} without a name"),
-        _ => "; data without a name".into(),
+        (HEAP, _) => "; data: on the heap".into(),
+        (_, 0) => "; data without a name".into(),
+        (_, bytes) => format!("; data: {} without a name", size(bytes)),
     }
 }
 
 /// True if the data of a finding have a name that the user knows.
 pub(crate) fn is_named(finding: &Finding) -> bool {
     let object = finding.object.as_str();
-    !object.is_empty() && object != "[heap]" && !is_address(object)
+    !object.is_empty() && object != HEAP && !is_address(object)
 }
 
 /// The mechanism, and the deepest cache that its loads miss, or else the share of new lines.
@@ -262,6 +254,7 @@ mod tests {
         let of = |object: &str| {
             let finding = Finding {
                 object: object.into(),
+                object_bytes: 72 << 20,
                 ..Finding::default()
             };
             data(&finding, 60)

@@ -7,6 +7,7 @@ use crate::output::names;
 use crate::output::text_table::{Style, head, heading, push, row, tail, text_table};
 use crate::report::Analysis;
 use crate::util::human::{count, counted};
+use mgz_annotations_schema::SamplePopulation;
 use serde::Serialize;
 
 /// Rows with a smaller share of the loads are left out of the text, percent. Source: Chosen.
@@ -129,20 +130,17 @@ fn percent(range: Range) -> Range {
 /// Source of the samples: `12.3K sampled loads of 30 cycles or more`.
 fn source(measured: &Measured) -> String {
     let samples = measured.loads.samples;
-    let what = match measured.drawn.strip_prefix("loads of ") {
-        Some(slow) => {
-            return format!(
-                "{} of {slow}",
-                counted(samples, "sampled load", "sampled loads")
-            );
+    let what = counted(samples, "sampled load", "sampled loads");
+    match measured.drawn {
+        SamplePopulation::Loads | SamplePopulation::Operations => what,
+        SamplePopulation::SlowLoads(cycles) => format!("{what} of {cycles} cycles or more"),
+        SamplePopulation::Cycles => {
+            format!("{what}, sampled by cycles: slow loads are sampled more often")
         }
-        None => counted(samples, "sampled load", "sampled loads"),
-    };
-    match measured.drawn.as_str() {
-        "loads" | "operations" => what,
-        "cycles" => format!("{what}, sampled by cycles: slow loads are sampled more often"),
-        "mixed" => format!("{what}, sampled in several ways"),
-        _ => format!("{what}; it is unknown how they were sampled"),
+        SamplePopulation::Mixed => format!("{what}, sampled in several ways"),
+        SamplePopulation::Stores | SamplePopulation::Unknown => {
+            format!("{what}; it is unknown how they were sampled")
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The text that is printed unless `--all` asks for every table: the run, the findings and the
 //! hottest functions, on one screen.
 
+use crate::data::code_map::is_function_address;
 use crate::data::memory_units::LINE_BYTES;
 use crate::findings::Finding;
 use crate::misses::{LevelMisses, is_vague};
@@ -308,7 +309,7 @@ fn functions(analysis: &Analysis, width: usize, style: Style) -> Vec<String> {
 
 /// The heading of functions, with the meaning of marks in the rows if there is room.
 fn heading_of_functions(rows: &[&FunctionRow], room: usize) -> String {
-    let has_addresses = rows.iter().any(|f| f.function.starts_with("[0x"));
+    let has_addresses = rows.iter().any(|f| is_function_address(&f.function));
     let has_rough = rows.iter().any(|f| is_rough(&f.loads));
     let marks: Vec<&str> = [
         (has_addresses, "[0x…]: without symbols"),

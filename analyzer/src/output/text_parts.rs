@@ -112,7 +112,7 @@ pub(crate) fn object_table(rows: &[ObjectRow], meaning: Meaning, style: Style, o
     {
         let mut cells = vec![
             name,
-            o.kind.clone(),
+            o.kind.to_string(),
             if o.instances == 0 {
                 "–".into()
             } else {

@@ -27,15 +27,20 @@ pub struct Style {
     pub paint: Paint,
 }
 
-pub(crate) fn text_table(style: Style, head: &[&str], left: usize) -> Table {
+/// A table without lines that fits the terminal, if there is one.
+pub(crate) fn unruled_table(width: Option<u16>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    if let Some(width) = style.width {
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(width);
-    } else {
-        table.set_content_arrangement(ContentArrangement::Disabled);
     }
+    table
+}
+
+pub(crate) fn text_table(style: Style, head: &[&str], left: usize) -> Table {
+    let mut table = unruled_table(style.width);
     table.set_header(
         head.iter()
             .enumerate()

@@ -12,13 +12,14 @@ use crate::cli::trace;
 use crate::data::frame::{self, ColumnKind};
 use crate::input::measured::read_measured;
 use crate::input::{Trace, objects};
+use crate::output::text_table::unruled_table;
 use crate::report::Analysis;
 use crate::report::build::examine;
 use crate::report::measured_beside::no_samples;
 use crate::report::questions::Questions;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use comfy_table::{Cell, CellAlignment};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::MEASURED;
 use mgz_annotations_schema::tell;
@@ -355,21 +356,8 @@ fn fits(text: &str, width: u16) -> bool {
         .all(|line| line.trim_end().chars().count() <= width.into())
 }
 
-fn arranged(width: Option<u16>) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_content_arrangement(match width {
-        Some(_) => ContentArrangement::Dynamic,
-        None => ContentArrangement::Disabled,
-    });
-    if let Some(width) = width {
-        table.set_width(width);
-    }
-    table
-}
-
 fn flat(columns: &[String], rows: &[Vec<Value>], width: Option<u16>) -> String {
-    let mut table = arranged(width);
+    let mut table = unruled_table(width);
     let numbers: Vec<bool> = (0..columns.len())
         .map(|at| rows.iter().any(|r| r[at].is_number()))
         .collect();
@@ -399,7 +387,7 @@ fn turned(columns: &[String], rows: &[Vec<Value>], width: u16) -> String {
         .iter()
         .enumerate()
         .map(|(number, row)| {
-            let mut table = arranged(Some(width));
+            let mut table = unruled_table(Some(width));
             for (name, value) in columns.iter().zip(row).filter(|c| !c.1.is_null()) {
                 table.add_row([name.clone(), plain(value)]);
             }

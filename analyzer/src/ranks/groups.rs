@@ -1,5 +1,6 @@
 //! Outliers among ranks, and groups of similar ranks.
 
+use crate::columns;
 use crate::output::document::{ColumnUnit, DocumentColumn, DocumentTable, value};
 use crate::ranks::{METRICS, RankRow, Ranks};
 use mgz_models::statistics::{DEVIATIONS_PER_MEDIAN_DEVIATION, lower_median};
@@ -78,14 +79,10 @@ pub(crate) fn outliers(ranks: &Ranks) -> DocumentTable {
     DocumentTable {
         name: "outliers",
         title: "Ranks unlike the others".into(),
-        columns: vec![
-            DocumentColumn("rank", ColumnUnit::Text),
-            DocumentColumn("host", ColumnUnit::Text),
-            DocumentColumn("metric", ColumnUnit::Text),
-            DocumentColumn("value", ColumnUnit::Number),
-            DocumentColumn("median", ColumnUnit::Number),
-            DocumentColumn("times", ColumnUnit::Number),
-        ],
+        columns: columns![
+            rank: Text, host: Text, metric: Text, value: Number, median: Number, times: Number,
+        ]
+        .to_vec(),
         rows: rows
             .map(|(_, row, name, v, middle)| {
                 vec![
@@ -142,11 +139,7 @@ pub(crate) fn clusters(ranks: &Ranks) -> (DocumentTable, Vec<usize>) {
     let mut number = vec![0; groups.len()];
     order.iter().enumerate().for_each(|(n, &g)| number[g] = n);
     cluster_of.iter_mut().for_each(|c| *c = number[*c]);
-    let mut columns = vec![
-        DocumentColumn("cluster", ColumnUnit::Id),
-        DocumentColumn("size", ColumnUnit::Count),
-        DocumentColumn("members", ColumnUnit::Text),
-    ];
+    let mut columns = columns![cluster: Id, size: Count, members: Text].to_vec();
     columns.extend(
         METRICS[..WORK_METRICS]
             .iter()

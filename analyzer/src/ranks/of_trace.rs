@@ -154,7 +154,7 @@ pub fn ranks_of_trace(analysis: &Analysis, manifest: &Manifest, trace: &str, key
     }
     for row in &analysis.objects {
         let of = spreads(&row.metrics, &row.hats, &name);
-        let names = vec![common(&row.object), row.kind.clone()];
+        let names = vec![common(&row.object), row.kind.to_string()];
         put(|r| &mut r.objects, names, of);
     }
     for finding in &analysis.findings.list {

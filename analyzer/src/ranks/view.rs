@@ -1,5 +1,6 @@
 //! Tables of ranks: slow code, the spread of metrics, outliers, and groups of similar ranks.
 
+use crate::columns;
 use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use crate::ranks::groups::{clusters, list_of, outliers};
 use crate::ranks::spread::RankSpread;
@@ -40,47 +41,28 @@ struct Kind {
 const FUNCTIONS: Kind = Kind {
     name: "functions",
     title: "Functions over ranks, most loads of one rank first",
-    columns: &[
-        DocumentColumn("function", ColumnUnit::Text),
-        DocumentColumn("module", ColumnUnit::Text),
-    ],
+    columns: &columns![function: Text, module: Text],
     text_rows: usize::MAX,
 };
 const LINES: Kind = Kind {
     name: "lines",
     title: "Lines over ranks, most loads of one rank first",
-    columns: &[
-        DocumentColumn("function", ColumnUnit::Text),
-        DocumentColumn("module", ColumnUnit::Text),
-        DocumentColumn("file", ColumnUnit::Text),
-        DocumentColumn("line", ColumnUnit::Text),
-    ],
+    columns: &columns![function: Text, module: Text, file: Text, line: Text],
     text_rows: 0,
 };
 const OBJECTS: Kind = Kind {
     name: "objects",
     title: "Data objects over ranks, most loads of one rank first",
-    columns: &[
-        DocumentColumn("object", ColumnUnit::Text),
-        DocumentColumn("kind", ColumnUnit::Text),
-    ],
+    columns: &columns![object: Text, kind: Text],
     text_rows: usize::MAX,
 };
 
 fn spreads_table(kind: &Kind, rows: &BTreeMap<RowNames, Spreads>, ranks: u64) -> DocumentTable {
     let mut columns = kind.columns.to_vec();
-    columns.extend([
-        DocumentColumn("ranks", ColumnUnit::Count),
-        DocumentColumn("loads_min", ColumnUnit::Count),
-        DocumentColumn("loads_median", ColumnUnit::Count),
-        DocumentColumn("loads_mean", ColumnUnit::Number),
-        DocumentColumn("loads_max", ColumnUnit::Count),
-        DocumentColumn("max_rank", ColumnUnit::Text),
-        DocumentColumn("imbalance", ColumnUnit::Number),
-        DocumentColumn("footprint_median", ColumnUnit::Count),
-        DocumentColumn("footprint_max", ColumnUnit::Count),
-        DocumentColumn("distance_median", ColumnUnit::Number),
-        DocumentColumn("distance_max", ColumnUnit::Number),
+    columns.extend(columns![
+        ranks: Count, loads_min: Count, loads_median: Count, loads_mean: Number, loads_max: Count,
+        max_rank: Text, imbalance: Number, footprint_median: Count, footprint_max: Count,
+        distance_median: Number, distance_max: Number,
     ]);
     let mut order: Vec<(&RowNames, &Spreads)> = rows.iter().collect();
     let heat = |s: &Spreads| s.loads.max.as_ref().map_or(0, |m| m.0);
@@ -213,20 +195,12 @@ fn findings(ranks: &Ranks, loads: &RankSpread) -> DocumentTable {
     DocumentTable {
         name: "findings",
         title: "Verdicts, the most important first".into(),
-        columns: vec![
-            DocumentColumn("kind", ColumnUnit::Text),
-            DocumentColumn("title", ColumnUnit::Text),
-            DocumentColumn("rank", ColumnUnit::Text),
-            DocumentColumn("function", ColumnUnit::Text),
-            DocumentColumn("file", ColumnUnit::Text),
-            DocumentColumn("line", ColumnUnit::Text),
-            DocumentColumn("object", ColumnUnit::Text),
-            DocumentColumn("ranks", ColumnUnit::Count),
-            DocumentColumn("score_mean_pct", ColumnUnit::Number),
-            DocumentColumn("score_max_pct", ColumnUnit::Number),
-            DocumentColumn("finding", ColumnUnit::Text),
-            DocumentColumn("advice", ColumnUnit::Text),
-        ],
+        columns: columns![
+            kind: Text, title: Text, rank: Text, function: Text, file: Text, line: Text,
+            object: Text, ranks: Count, score_mean_pct: Number, score_max_pct: Number,
+            finding: Text, advice: Text,
+        ]
+        .to_vec(),
         rows,
         // The summary shows them as sentences.
         text_rows: 0,
@@ -234,13 +208,10 @@ fn findings(ranks: &Ranks, loads: &RankSpread) -> DocumentTable {
 }
 
 fn matrix(ranks: &Ranks, cluster_of: &[usize]) -> DocumentTable {
-    let mut columns = vec![
-        DocumentColumn("rank", ColumnUnit::Id),
-        DocumentColumn("host", ColumnUnit::Text),
-        DocumentColumn("trace", ColumnUnit::Text),
-        DocumentColumn("state", ColumnUnit::Text),
-        DocumentColumn("program", ColumnUnit::Text),
-    ];
+    let mut columns = columns![
+        rank: Id, host: Text, trace: Text, state: Text, program: Text,
+    ]
+    .to_vec();
     let unit = |metric| match metric {
         Metric::Loads | Metric::Footprint => ColumnUnit::Count,
         Metric::Misses => ColumnUnit::Share,
@@ -289,12 +260,7 @@ fn heat(ranks: &Ranks) -> DocumentTable {
     DocumentTable {
         name: "heat_map",
         title: "Loads by object and part of the run, of all ranks".into(),
-        columns: vec![
-            DocumentColumn("label", ColumnUnit::Text),
-            DocumentColumn("column", ColumnUnit::Id),
-            DocumentColumn("loads", ColumnUnit::Count),
-            DocumentColumn("distance_mean", ColumnUnit::Number),
-        ],
+        columns: columns![label: Text, column: Id, loads: Count, distance_mean: Number].to_vec(),
         rows: rows.collect(),
         text_rows: 0,
     }
@@ -314,10 +280,7 @@ fn gaps_table(gaps: &[Gap]) -> DocumentTable {
     DocumentTable {
         name: "gaps",
         title: "What has no result".into(),
-        columns: vec![
-            DocumentColumn("input", ColumnUnit::Text),
-            DocumentColumn("why", ColumnUnit::Text),
-        ],
+        columns: columns![input: Text, why: Text].to_vec(),
         rows: gaps
             .iter()
             .map(|gap| vec![gap.input.as_str().into(), gap.why.as_str().into()])
@@ -369,17 +332,11 @@ pub fn document(ranks: &Ranks) -> Document {
     document.tables.push(DocumentTable {
         name: "metrics",
         title: "Metrics over ranks".into(),
-        columns: vec![
-            DocumentColumn("metric", ColumnUnit::Text),
-            DocumentColumn("ranks", ColumnUnit::Count),
-            DocumentColumn("min", ColumnUnit::Number),
-            DocumentColumn("min_rank", ColumnUnit::Text),
-            DocumentColumn("median", ColumnUnit::Number),
-            DocumentColumn("mean", ColumnUnit::Number),
-            DocumentColumn("max", ColumnUnit::Number),
-            DocumentColumn("max_rank", ColumnUnit::Text),
-            DocumentColumn("imbalance", ColumnUnit::Number),
-        ],
+        columns: columns![
+            metric: Text, ranks: Count, min: Number, min_rank: Text, median: Number, mean: Number,
+            max: Number, max_rank: Text, imbalance: Number,
+        ]
+        .to_vec(),
         rows: rows.collect(),
         text_rows: usize::MAX,
     });

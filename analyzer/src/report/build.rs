@@ -1,5 +1,6 @@
 //! Builds the whole result from an opened trace and the options.
 
+use crate::data::call_paths::CallPaths;
 use crate::data::detail::Detail;
 use crate::data::object_map::Resolver;
 use crate::data::reuse_pairs::ReusePairs;
@@ -9,6 +10,7 @@ use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
 use crate::findings::{self, Observed};
 use crate::input;
+use crate::input::call_paths::read_call_paths;
 use crate::input::counted::Counted;
 use crate::input::objects::read_objects;
 use crate::input::source::ChunkSource;
@@ -148,6 +150,21 @@ struct Messages {
 }
 
 impl Messages {
+    fn new(trace: &Trace) -> Messages {
+        Messages {
+            damage: Vec::new(),
+            warnings: trace.warnings.clone(),
+        }
+    }
+
+    /// Reads the call paths of windows. Damage is returned, since it is a warning behind all others.
+    fn call_paths(trace: &Trace) -> (Option<CallPaths>, Option<String>) {
+        match read_call_paths(&trace.folder) {
+            Ok(paths) => (paths, None),
+            Err(sentence) => (None, Some(sentence)),
+        }
+    }
+
     /// Reads the data objects, if counts by block are needed.
     fn objects(
         &mut self,
@@ -217,7 +234,6 @@ pub fn examine(
 
 /// As [`examine`]. `early` receives the contents of a screen as soon as they are known, if there
 /// are any loads.
-/// The passes borrow parts of one outcome until its end, so they are in one function.
 pub fn examine_in_steps(
     trace: &Trace,
     questions: &Questions,
@@ -226,12 +242,8 @@ pub fn examine_in_steps(
 ) -> Result<(Analysis, Vec<String>), FilterError> {
     let plan = PassPlan::new(trace, questions);
     let conditions = &questions.filter;
-    let source = trace.source(ColumnSet { time: plan.timed });
-    let source = &*source;
-    let mut messages = Messages {
-        damage: Vec::new(),
-        warnings: trace.warnings.clone(),
-    };
+    let source = &*trace.source(ColumnSet { time: plan.timed });
+    let mut messages = Messages::new(trace);
     let aids = messages.aids(trace, questions, &plan);
     let objects = aids.objects.as_deref();
     let filter = (!conditions.is_empty())
@@ -242,10 +254,7 @@ pub fn examine_in_steps(
         Filtered::new(source, filter, &trace.code, objects, weights)
     });
     let source = filtered.as_ref().map_or(source, |f| f as &dyn ChunkSource);
-    let (paths, no_paths) = match input::call_paths::read_call_paths(&trace.folder) {
-        Ok(paths) => (paths, None),
-        Err(sentence) => (None, Some(sentence)),
-    };
+    let (paths, no_paths) = Messages::call_paths(trace);
     let ((mut outcome, first), (windows, observed)) = rayon::join(
         || plan.count((trace, questions), source, &aids, progress),
         || {
@@ -262,19 +271,16 @@ pub fn examine_in_steps(
         None => &trace.manifest,
     };
     messages.add_pass(trace, source, &outcome);
-    let Messages {
-        mut damage,
-        mut warnings,
-    } = messages;
+    let has_loads = outcome.census.loads > 0;
+    let early = early.filter(|_| has_loads);
     // If there are no loads for a screen, everything is shown.
-    let detail = match outcome.census.loads {
-        0 => Detail::All,
-        _ => questions.detail,
+    let detail = if has_loads {
+        questions.detail
+    } else {
+        Detail::All
     };
-    let early = early.filter(|_| outcome.census.loads > 0);
-    let first_detail = early
-        .as_ref()
-        .map_or(detail, |early| Detail::Screen(early.rows));
+    let screen = early.as_ref().map(|early| Detail::Screen(early.rows));
+    let first_detail = screen.unwrap_or(detail);
     let zoom = outcome.buckets[0].reuse.zoom.as_mut();
     let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
     // One thread sorts the marks for the tables, while misses are predicted in parallel.
@@ -288,7 +294,9 @@ pub fn examine_in_steps(
         || Incidence::fold(unfolded),
     );
     outcome.incidence = incidence;
-    warnings.extend(prediction.warning(trace, questions));
+    messages
+        .warnings
+        .extend(prediction.warning(trace, questions));
     let counted = RowCounts {
         trace,
         questions,
@@ -305,7 +313,7 @@ pub fn examine_in_steps(
     };
     let filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
     let weights = aids.weights.clone();
-    let (built, found) = counted.tables_and_findings(observed, warnings.clone(), weights);
+    let (built, found) = counted.tables_and_findings(observed, messages.warnings.clone(), weights);
     let in_full;
     let (counted, built) = match early {
         Some(early) => {
@@ -316,17 +324,18 @@ pub fn examine_in_steps(
                 predicted: in_full.as_ref(),
                 ..counted
             };
-            (counted, counted.tables(warnings))
+            (counted, counted.tables(messages.warnings))
         }
         None => (counted, built),
     };
     let mut analysis = counted.all_tables(built, &mixed, first, aids.clone());
     analysis.filter = filter;
     analysis.warnings.extend(no_paths.clone());
-    damage.extend(no_paths);
+    messages.damage.extend(no_paths);
     // Damage in another run's samples is no damage of this trace: it is only a warning.
     let wrong = add_measured(&mut analysis, trace, questions);
-    damage.extend(wrong.filter(|_| questions.measured.is_none()));
+    let wrong = wrong.filter(|_| questions.measured.is_none());
+    messages.damage.extend(wrong);
     add_found(&mut analysis, found);
-    Ok((analysis, damage))
+    Ok((analysis, messages.damage))
 }

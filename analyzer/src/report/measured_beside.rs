@@ -82,7 +82,7 @@ impl<'a> Predictions<'a> {
         let lines = lines.filter(|(line, _)| line.line > 0);
         let lines = lines.map(|(l, number)| ([&l.module[..], &l.file, number], &l.loads.misses));
         let objects = analysis.objects.iter();
-        let objects = objects.map(|o| ([&o.module[..], &o.object, &o.kind], &o.misses));
+        let objects = objects.map(|o| ([&o.module[..], &o.object, o.kind.as_str()], &o.misses));
         Predictions {
             whole: analysis.summary.misses.as_ref(),
             functions: by_name(functions),
@@ -155,8 +155,9 @@ mod tests {
     use super::*;
     use crate::input::measured::{MeasuredLoad, ServedBy};
     use crate::misses::LevelMisses;
+    use mgz_annotations_schema::SamplePopulation;
 
-    fn samples(drawn: &str) -> MeasuredSamples {
+    fn samples(drawn: SamplePopulation) -> MeasuredSamples {
         let code = |function: &str, line| MeasuredCode {
             module: "a".into(),
             function: function.into(),
@@ -179,7 +180,7 @@ mod tests {
         MeasuredSamples {
             loads: (0..2000).map(load).collect(),
             others: 5,
-            drawn: HashMap::from([(drawn.to_owned(), 2000)]),
+            drawn: HashMap::from([(drawn, 2000)]),
             code: vec![code("walk", 7), code("[kernel]", 0)],
             objects: vec![Default::default()],
         }
@@ -206,7 +207,7 @@ mod tests {
             lines: HashMap::from([(["a", "a.c", "7"], all.as_ref())]),
             ..Predictions::default()
         };
-        let samples = samples("loads");
+        let samples = samples(SamplePopulation::Loads);
         let mut measured = tables(&samples);
         compare(&mut measured, &samples, &predicted);
         let of = |loads: &MeasuredLoads| loads.misses.iter().map(|m| m.differs).collect::<Vec<_>>();
@@ -229,7 +230,7 @@ mod tests {
             functions: HashMap::from([(["a", "walk", ""], few.as_ref())]),
             ..Predictions::default()
         };
-        let samples = samples("loads of 30 cycles or more");
+        let samples = samples(SamplePopulation::SlowLoads(30));
         let mut measured = tables(&samples);
         compare(&mut measured, &samples, &predicted);
         let walk = measured.functions.iter().find(|f| f.function == "walk");

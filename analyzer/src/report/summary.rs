@@ -9,7 +9,7 @@ use crate::misses::Misses;
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::coverage::Coverage;
 use mgz_annotations_schema::manifest::{Cache, Manifest};
-use mgz_annotations_schema::{ProgramStatus, SamplingUnit, TraceMode, TraceState};
+use mgz_annotations_schema::{ProgramStatus, SamplingUnit, TraceBackend, TraceMode, TraceState};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct TraceInfo {
     /// Start of the run.
     pub started: String,
     /// `soft` or `pt`.
-    pub backend: String,
+    pub backend: TraceBackend,
     /// `full`, `ring` or `burst`.
     pub mode: TraceMode,
     /// State of the trace.

@@ -7,13 +7,11 @@
 //! divided among the sites in proportion to these estimates, up to their number.
 //! Shares of the time are estimates anyway, so those of sites and heap are moved accordingly.
 
+use crate::data::object_map::contains_others;
 use crate::estimate::time_shares::TimeShare;
 use crate::views::all_blocks::MIN_LOADED_BLOCKS;
 use crate::views::object_row::ObjectRow;
-
-fn is_container(row: &ObjectRow) -> bool {
-    row.kind == "anonymous" || row.kind == "heap" && row.object == "[heap]"
-}
+use mgz_annotations_schema::ObjectKind;
 
 /// Fills in the shares of rows with [`ObjectRow::sampled`]. `total` is the number of loads of all rows.
 pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
@@ -23,14 +21,14 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
             .or(row.share)
             .unwrap_or(100.0 * row.metrics.accesses as f64 / total.max(1) as f64)
     };
-    let containers = rows.iter().filter(|r| is_container(r));
+    let containers = rows.iter().filter(|r| contains_others(&r.kind, &r.object));
     let (loads, to_divide) = containers.fold((0.0, 0.0), |sum, row| {
         (sum.0 + row.metrics.accesses as f64, sum.1 + share(row))
     });
     let scale = to_divide / loads.max(1.0);
     let sites = || rows.iter().filter_map(|row| row.sampled.as_ref());
     // Memory that was mapped shortly before it was loaded may have no object yet. Blocks may be there.
-    let unknown = rows.iter().filter(|r| r.kind == "unknown");
+    let unknown = rows.iter().filter(|r| r.kind == ObjectKind::NotKnown);
     let limit = to_divide + unknown.map(share).sum::<f64>();
     // If the estimates exceed the loads of this memory, each site gives way by its variance: a site
     // with few loaded blocks must not shrink the shares of others.
@@ -81,7 +79,10 @@ fn move_times(rows: &mut [ObjectRow], to_divide: f64) {
     }
     // The heap as a whole keeps the rest.
     let left = moved.map(|part| (1.0 - part / to_divide.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));
-    for row in rows.iter_mut().filter(|row| is_container(row)) {
+    for row in rows
+        .iter_mut()
+        .filter(|row| contains_others(&row.kind, &row.object))
+    {
         let time = row.time;
         row.time = TimeShare {
             value: time.value.map(|v| v * left[1]),

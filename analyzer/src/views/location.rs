@@ -35,6 +35,7 @@ use crate::views::location_sizes::Sizes;
 use crate::views::object_of_entry::object_of;
 use crate::views::ratios::{mean, pct};
 use crate::views::region_footprints::footprints;
+use mgz_annotations_schema::ObjectKind;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -99,7 +100,7 @@ pub struct ObjectPart {
     /// Name.
     pub object: String,
     /// Kind.
-    pub kind: String,
+    pub kind: ObjectKind,
     /// Accesses to it inside the region.
     #[serde(rename = "A")]
     pub accesses: u64,

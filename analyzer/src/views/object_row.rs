@@ -8,6 +8,7 @@ use crate::misses::Misses;
 use crate::stages::strides::StrideShare;
 use crate::views::all_blocks::AllBlocks;
 use crate::views::location_code::CodePart;
+use mgz_annotations_schema::ObjectKind;
 use serde::Serialize;
 
 /// An object.
@@ -15,8 +16,8 @@ use serde::Serialize;
 pub struct ObjectRow {
     /// Variable, allocation site or file.
     pub object: String,
-    /// `global`, `heap`, `stack`, `file`, `anonymous` or `unknown`.
-    pub kind: String,
+    /// Its kind.
+    pub kind: ObjectKind,
     /// Type, if known.
     #[serde(rename = "type")]
     pub of_type: String,

@@ -12,7 +12,7 @@ const END: u64 = 0x5000_0000_0000;
 
 /// Ranges of new memory, with the objects in them.
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<Vec<Piece>>);
+pub(crate) struct NewMemory(Mutex<Vec<Piece>>);
 
 #[derive(Clone, Copy)]
 struct Piece {
@@ -21,7 +21,7 @@ struct Piece {
     object: u32,
 }
 
-impl Memory {
+impl NewMemory {
     /// Allocates memory for a part of an object. It begins at the same offset in a page as `like`.
     /// None if there is no room.
     pub(crate) fn take(&self, object: u32, bytes: u64, like: u64) -> Option<u64> {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn new_memory_belongs_to_its_object() {
-        let memory = Memory::default();
+        let memory = NewMemory::default();
         let one = memory.take(7, 100, 0x1010).unwrap();
         let other = memory.take(9, 1 << 20, 0x40).unwrap();
         assert_eq!((one % PAGE_BYTES, other % PAGE_BYTES), (0x10, 0x40));

@@ -1,7 +1,7 @@
 //! The trait of remedies, and their names on the command line.
 
 use crate::findings::gains::Costs;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedies::KINDS;
 use mgz_annotations_schema::NamedRemedy;
 use mgz_models::util::size::size;
@@ -32,7 +32,7 @@ impl Load {
 pub(crate) trait Remedy: Send + Sync {
     /// Moves consecutive loads of one sample. Samples come in the order of the trace, and may be
     /// repeated.
-    fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory);
+    fn apply(&self, process: u32, loads: &mut [Load], memory: &NewMemory);
 
     /// True if the remedy changes addresses.
     fn moves(&self) -> bool {

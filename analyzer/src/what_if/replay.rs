@@ -17,7 +17,7 @@ use crate::misses::{Hierarchy, Predicted, Predictor, Watches, tlb};
 use crate::stages::line_visits::Visit;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::pages;
 use crate::what_if::remedy::{Load, Remedy};
 use arrow_buffer::ScalarBuffer;
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) remedies: Vec<Box<dyn Remedy>>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: NewMemory,
     moved: MovedRows,
 }
 

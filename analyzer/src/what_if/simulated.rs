@@ -2,7 +2,7 @@
 //! replacement.
 
 use crate::data::memory_units::CacheLine;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Load, Remedy};
 
 /// First address of the block of [`block`].
@@ -23,7 +23,7 @@ pub(crate) fn block(offsets: impl Iterator<Item = u64>, bytes: u64) -> Vec<Load>
 /// The loads after a remedy.
 pub(crate) fn moved(remedy: &dyn Remedy, loads: &[Load]) -> Vec<Load> {
     let mut loads = loads.to_vec();
-    remedy.apply(1, &mut loads, &Memory::default());
+    remedy.apply(1, &mut loads, &NewMemory::default());
     loads
 }
 

@@ -1,5 +1,6 @@
 //! Lookup tables for expansion: per record, per region, per row.
 
+use crate::ProbeFlavour;
 use crate::expand::deferred_rows::FEW_RECORDS;
 use crate::sidecar;
 use crate::sidecar::{Gather, NONE, Sidecar, SidecarError, SiteFlags, SiteKind};
@@ -256,7 +257,7 @@ impl<'s> Layout<'s> {
 
     /// Refuses a region with more slots than a pass may have.
     fn check_slots(&self, number: usize, region: &sidecar::Region) -> Result<(), SidecarError> {
-        let has_no_ring = self.sidecar.header.flavour == "pt";
+        let has_no_ring = self.sidecar.header.flavour == ProbeFlavour::Pt;
         // Checked for the slots in the ring (not in the PT flavour), and after the conversion in
         // which each record gets its own slot: at most two share one.
         let count = |least: u32| {

@@ -18,6 +18,7 @@ mod tests;
 mod validate;
 pub(crate) mod write;
 
+use crate::ProbeFlavour;
 use serde::{Deserialize, Serialize};
 
 /// No index.
@@ -328,7 +329,7 @@ pub struct Header {
     /// Path of the instrumented file.
     pub output: String,
     /// `soft` or `pt`.
-    pub flavour: String,
+    pub flavour: ProbeFlavour,
     /// First record id.
     pub id_first: u32,
     /// Number of record ids.

@@ -11,78 +11,54 @@ pub struct Runtime {
     pub command: &'static str,
 }
 
+const fn runtime(
+    name: &'static str,
+    files: &'static [&'static str],
+    command: &'static str,
+) -> Runtime {
+    Runtime {
+        name,
+        files,
+        command,
+    }
+}
+
 /// Known runtimes. Source: their documentation, and for Node.js and Java also a test run.
 const RUNTIMES: [Runtime; 14] = [
-    Runtime {
-        name: "Node.js",
-        files: &["node", "nodejs", "libnode.so"],
-        command: "node --perf-basic-prof",
-    },
-    Runtime {
-        name: "Deno",
-        files: &["deno"],
-        command: "deno run --v8-flags=--perf-basic-prof",
-    },
-    Runtime {
-        name: "Chrome",
-        files: &["chrome", "chromium", "electron"],
-        command: "--js-flags=--perf-basic-prof",
-    },
-    Runtime {
-        name: "OpenJ9",
-        files: &["libj9vm"],
-        command: "java -XX:+PerfTool",
-    },
-    Runtime {
-        name: "Java",
-        files: &["libjvm.so"],
-        command: "java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit",
-    },
-    Runtime {
-        name: ".NET",
-        files: &["libcoreclr.so"],
-        command: "DOTNET_PerfMapEnabled=1",
-    },
-    Runtime {
-        name: "Julia",
-        files: &["libjulia"],
-        command: "ENABLE_JITPROFILING=1",
-    },
-    Runtime {
-        name: "Numba",
-        files: &["libllvmlite.so"],
-        command: "NUMBA_ENABLE_PROFILING=1",
-    },
-    Runtime {
-        name: "LuaJIT",
-        files: &["luajit", "libluajit"],
-        command: "make XCFLAGS=-DLUAJIT_USE_PERFTOOLS",
-    },
-    Runtime {
-        name: "Wasmtime",
-        files: &["wasmtime", "libwasmtime.so"],
-        command: "wasmtime run --profile=perfmap",
-    },
-    Runtime {
-        name: "Ruby",
-        files: &["ruby", "libruby"],
-        command: "ruby --yjit-perf",
-    },
-    Runtime {
-        name: "Erlang",
-        files: &["beam.smp"],
-        command: "erl +JPperf true",
-    },
-    Runtime {
-        name: "PHP",
-        files: &["php", "libphp"],
-        command: "php -d opcache.jit_debug=0x10",
-    },
-    Runtime {
-        name: "CPython",
-        files: &["python3", "libpython3"],
-        command: "python3 -X perf",
-    },
+    runtime(
+        "Node.js",
+        &["node", "nodejs", "libnode.so"],
+        "node --perf-basic-prof",
+    ),
+    runtime("Deno", &["deno"], "deno run --v8-flags=--perf-basic-prof"),
+    runtime(
+        "Chrome",
+        &["chrome", "chromium", "electron"],
+        "--js-flags=--perf-basic-prof",
+    ),
+    runtime("OpenJ9", &["libj9vm"], "java -XX:+PerfTool"),
+    runtime(
+        "Java",
+        &["libjvm.so"],
+        "java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit",
+    ),
+    runtime(".NET", &["libcoreclr.so"], "DOTNET_PerfMapEnabled=1"),
+    runtime("Julia", &["libjulia"], "ENABLE_JITPROFILING=1"),
+    runtime("Numba", &["libllvmlite.so"], "NUMBA_ENABLE_PROFILING=1"),
+    runtime(
+        "LuaJIT",
+        &["luajit", "libluajit"],
+        "make XCFLAGS=-DLUAJIT_USE_PERFTOOLS",
+    ),
+    runtime(
+        "Wasmtime",
+        &["wasmtime", "libwasmtime.so"],
+        "wasmtime run --profile=perfmap",
+    ),
+    runtime("Ruby", &["ruby", "libruby"], "ruby --yjit-perf"),
+    runtime("Erlang", &["beam.smp"], "erl +JPperf true"),
+    runtime("PHP", &["php", "libphp"], "php -d opcache.jit_debug=0x10"),
+    runtime("CPython", &["python3", "libpython3"], "python3 -X perf"),
 ];
 
 impl Runtime {

@@ -108,7 +108,7 @@ pub struct AttrWithIds {
 
 /// Parts of the file around the records.
 #[derive(Clone, Debug, Default)]
-pub struct Layout {
+pub struct PerfDataLayout {
     /// Range of the records in the file.
     pub data: Range<usize>,
     /// Events, if they are not among the records.
@@ -167,7 +167,7 @@ pub fn strings(id: u32, section: &[u8]) -> (Vec<String>, bool) {
 }
 
 /// Reads the header of either form.
-pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
+pub fn layout(bytes: &[u8]) -> Result<PerfDataLayout, PerfDataError> {
     let magic: [u8; 8] = array(bytes, 0).ok_or(PerfDataError::NotPerfData)?;
     if &magic != MAGIC {
         let is = |of: &[u8; 8]| magic == *of || magic.iter().rev().eq(of.iter());
@@ -183,9 +183,9 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
         u64_at(bytes, at).ok_or_else(|| PerfDataError::Damaged("the header is cut off".into()))
     };
     if word(8)? == PIPE_HEADER {
-        return Ok(Layout {
+        return Ok(PerfDataLayout {
             data: 16..bytes.len(),
-            ..Layout::default()
+            ..PerfDataLayout::default()
         });
     }
     let section = |at: usize| -> Result<(Range<usize>, bool), PerfDataError> {
@@ -247,7 +247,7 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
             }
         }
     }
-    Ok(Layout {
+    Ok(PerfDataLayout {
         data,
         events,
         build_ids,

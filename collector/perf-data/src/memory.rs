@@ -307,18 +307,6 @@ pub enum Drawn {
 }
 
 impl Drawn {
-    /// The column's text.
-    pub fn text(self) -> String {
-        match self {
-            Drawn::Loads => "loads".into(),
-            Drawn::Stores => "stores".into(),
-            Drawn::Operations => "operations".into(),
-            Drawn::SlowLoads(cycles) => format!("loads of {cycles} cycles or more"),
-            Drawn::Cycles => "cycles".into(),
-            Drawn::Unknown => "unknown".into(),
-        }
-    }
-
     /// The population for an event and the name of its PMU, if the file has it. `spe_filtered`: the
     /// file's SPE recording excluded some operations.
     pub fn of(attr: &Attr, pmu: Option<&str>, name: &str, spe_filtered: bool) -> Drawn {

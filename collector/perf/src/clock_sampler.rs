@@ -25,13 +25,13 @@ const MISC_COMM_EXEC: u16 = 1 << 13;
 /// Reason why nothing can be sampled.
 #[derive(Debug, thiserror::Error)]
 #[error("--hot needs the kernel's sampling clock, which was refused ({error}){remedy}")]
-pub struct Refused {
+pub struct SamplerRefused {
     error: io::Error,
     remedy: String,
 }
 
-impl Refused {
-    fn new(error: io::Error) -> Refused {
+impl SamplerRefused {
+    fn new(error: io::Error) -> SamplerRefused {
         let remedy = match error.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => {
                 let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
@@ -44,7 +44,7 @@ impl Refused {
             Some(libc::EMFILE) => "; too many open files: raise `ulimit -n`".into(),
             _ => String::new(),
         };
-        Refused { error, remedy }
+        SamplerRefused { error, remedy }
     }
 }
 
@@ -120,7 +120,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// Opens the events, disabled, for a sample every `period` nanoseconds of CPU time.
-    pub fn open(period: u64) -> Result<Sampler, Refused> {
+    pub fn open(period: u64) -> Result<Sampler, SamplerRefused> {
         let attr = Attr {
             kind: TYPE_SOFTWARE,
             size: ATTR_BYTES as u32,
@@ -149,11 +149,13 @@ impl Sampler {
                 Ok(event) => events.push(event),
                 // The CPU was turned off, or this process may not use it.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(e) => return Err(Refused::new(e)),
+                Err(e) => return Err(SamplerRefused::new(e)),
             }
         }
         if events.is_empty() {
-            return Err(Refused::new(io::Error::from_raw_os_error(libc::ENODEV)));
+            return Err(SamplerRefused::new(io::Error::from_raw_os_error(
+                libc::ENODEV,
+            )));
         }
         Ok(Sampler {
             events,

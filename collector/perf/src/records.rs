@@ -43,7 +43,6 @@ pub mod kind {
     pub const COMM: u32 = 3;
     pub const EXIT: u32 = 4;
     pub const THROTTLE: u32 = 5;
-    pub const UNTHROTTLE: u32 = 6;
     pub const FORK: u32 = 7;
     pub const SAMPLE: u32 = 9;
     pub const MMAP2: u32 = 10;

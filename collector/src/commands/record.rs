@@ -136,7 +136,7 @@ fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     })?;
     let asked = request.mode;
     let mut probed = None;
-    let choice = backend::choose(cli.backend, &instrumented, || {
+    let choice = backend::choose_backend(cli.backend, &instrumented, || {
         let facts = pt.map(|pt| (pt.facts)());
         probed.insert(capabilities::probe(facts)).clone()
     })?;

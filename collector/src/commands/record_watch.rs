@@ -12,7 +12,9 @@ use crate::watch::sampler::{Accesses, CountingStreams, SampleOutcome};
 use crate::watch::{run, write};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::tell;
-use mgz_annotations_schema::{ProgramStatus, RowsIn, SamplingUnit, TraceMode, TriggerEvent};
+use mgz_annotations_schema::{
+    ProgramStatus, RowsIn, SamplingUnit, TraceBackend, TraceMode, TriggerEvent,
+};
 use std::path::PathBuf;
 
 fn own(message: impl std::fmt::Display) -> Failure {
@@ -78,7 +80,7 @@ pub fn watch_program(request: WatchRequest, program: PathBuf) -> Result<i32, Fai
         ),
     };
     let mut m = Manifest {
-        backend: "watchpoints".into(),
+        backend: TraceBackend::Watchpoints,
         backend_why: found.why,
         trigger: trigger.into(),
         trigger_event: Some(event),

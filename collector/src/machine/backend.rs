@@ -46,7 +46,7 @@ pub fn serves_burst(modules: &[Instrumented]) -> bool {
 }
 
 /// Chooses. The machine is only looked at if Intel PT comes into question.
-pub fn choose(
+pub fn choose_backend(
     asked: Backend,
     modules: &[Instrumented],
     probe: impl FnOnce() -> ProbeReport,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn refused(asked: Backend, modules: &[Instrumented], probe: fn() -> ProbeReport) -> String {
-        let refusal = choose(asked, modules, probe).unwrap_err();
+        let refusal = choose_backend(asked, modules, probe).unwrap_err();
         assert_eq!(refusal.status(), 125);
         refusal.to_string()
     }
@@ -183,7 +183,7 @@ mod tests {
     fn the_flavour_decides() {
         let (soft, pt) = ([module("s", FLAVOUR_SOFT)], [module("p", FLAVOUR_PT)]);
         let backend =
-            |asked, modules: &[Instrumented]| choose(asked, modules, able).unwrap().backend;
+            |asked, modules: &[Instrumented]| choose_backend(asked, modules, able).unwrap().backend;
         assert_eq!(
             (backend(Backend::Auto, &soft), backend(Backend::Soft, &soft)),
             (Chosen::Soft, Chosen::Soft)
@@ -193,7 +193,7 @@ mod tests {
             (Chosen::Pt, Chosen::Pt)
         );
         // The machine is not looked at for software recording.
-        assert!(choose(Backend::Auto, &soft, || panic!("no probe")).is_ok());
+        assert!(choose_backend(Backend::Auto, &soft, || panic!("no probe")).is_ok());
     }
 
     #[test]

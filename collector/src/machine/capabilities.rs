@@ -48,7 +48,7 @@ pub fn probe(pt: Option<PtFacts>) -> ProbeReport {
     };
     let report = report(processor(), kernel, rights(Path::new("/")), trials);
     let (trigger, trigger_why) =
-        match trigger::choose(&trigger::Asked::default(), trigger::find_load_event) {
+        match trigger::choose_trigger(&trigger::Asked::default(), trigger::find_load_event) {
             Ok((trigger, why)) => (
                 if trigger.by_loads() {
                     "loads"

@@ -101,16 +101,20 @@ impl Budget {
 }
 
 impl WindowTrigger {
-    /// A trigger by CPU time, `rate` times per second.
-    pub fn time(rate: f64) -> WindowTrigger {
+    fn of_event(kind: u32, config: u64, period: u64) -> WindowTrigger {
         WindowTrigger {
-            kind: CPU_TIME.0,
-            config: CPU_TIME.1,
-            period: (1e9 / rate) as u64,
+            kind,
+            config,
+            period,
             tick: 0,
             budget: None,
             costs: Costs::default(),
         }
+    }
+
+    /// A trigger by CPU time, `rate` times per second.
+    pub fn time(rate: f64) -> WindowTrigger {
+        WindowTrigger::of_event(CPU_TIME.0, CPU_TIME.1, (1e9 / rate) as u64)
     }
 
     /// A trigger by CPU time, as often as a budget allows. (The period is the interval of the
@@ -123,14 +127,7 @@ impl WindowTrigger {
     }
 
     fn loads(counter: &Counter, period: u64) -> WindowTrigger {
-        WindowTrigger {
-            kind: counter.kind,
-            config: counter.config,
-            period,
-            tick: 0,
-            budget: None,
-            costs: Costs::default(),
-        }
+        WindowTrigger::of_event(counter.kind, counter.config, period)
     }
 
     /// True if loads are counted.
@@ -248,7 +245,7 @@ pub fn parse_event(text: &str) -> Result<Counter, String> {
 }
 
 /// Decides on the trigger, and gives the reason. The error is a sentence for the user.
-pub fn choose(
+pub fn choose_trigger(
     asked: &Asked,
     find: impl FnOnce() -> CounterSearch,
 ) -> Result<(WindowTrigger, String), String> {
@@ -324,10 +321,10 @@ pub struct Chosen {
     pub toll: u64,
 }
 
-/// [`choose`] with trials on this machine, which take some milliseconds. `signal` is the one that
-/// triggers send.
+/// [`choose_trigger`] with trials on this machine, which take some milliseconds. `signal` is the one
+/// that triggers send.
 pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
-    let (trigger, why) = choose(asked, find_load_event)?;
+    let (trigger, why) = choose_trigger(asked, find_load_event)?;
     if trigger.by_loads() {
         return Ok(Chosen {
             trigger,
@@ -573,16 +570,9 @@ mod tests {
     #[test]
     fn loads_are_preferred_and_never_pretended() {
         let by = |asked: &Asked, found: CounterSearch| {
-            choose(asked, || found).map(|(trigger, _)| trigger)
+            choose_trigger(asked, || found).map(|(trigger, _)| trigger)
         };
-        let loads = |period| WindowTrigger {
-            kind: 4,
-            config: 0x81d0,
-            period,
-            tick: 0,
-            budget: None,
-            costs: Costs::default(),
-        };
+        let loads = |period| WindowTrigger::of_event(4, 0x81d0, period);
         let nothing = Asked::default();
         assert_eq!(by(&nothing, there()), Ok(loads(LOADS)));
         let budget = by(&nothing, none()).unwrap().budget.unwrap();
@@ -593,14 +583,7 @@ mod tests {
         };
         assert_eq!(
             by(&rate, there()),
-            Ok(WindowTrigger {
-                kind: 1,
-                config: 1,
-                period: 1_000_000,
-                tick: 0,
-                budget: None,
-                costs: Costs::default(),
-            })
+            Ok(WindowTrigger::of_event(1, 1, 1_000_000))
         );
         let period = Asked {
             period: Some(500),
@@ -624,17 +607,7 @@ mod tests {
             event: Some(Counter { kind: 1, config: 2 }),
             ..period.clone()
         };
-        assert_eq!(
-            by(&own, none()),
-            Ok(WindowTrigger {
-                kind: 1,
-                config: 2,
-                period: 500,
-                tick: 0,
-                budget: None,
-                costs: Costs::default(),
-            })
-        );
+        assert_eq!(by(&own, none()), Ok(WindowTrigger::of_event(1, 2, 500)));
         for wrong in [
             Asked {
                 rate: Some(1.0),
@@ -684,14 +657,7 @@ mod tests {
             WindowTrigger::time(1000.0).bearable(0),
             (WindowTrigger::time(1000.0), None)
         );
-        let few = WindowTrigger {
-            kind: 4,
-            config: 1,
-            period: 10,
-            tick: 0,
-            budget: None,
-            costs: Costs::default(),
-        };
+        let few = WindowTrigger::of_event(4, 1, 10);
         assert_eq!(few.bearable(45_000), (few, None));
         let (slower, why) = WindowTrigger::time(50_000.0).bearable(40_000);
         assert_eq!(slower, WindowTrigger::time(25_000.0));

@@ -2,7 +2,8 @@
 
 use crate::objects::ranges::ObjectRange;
 use crate::objects::types::Layout;
-use crate::objects::{Instance, Object, ObjectKind};
+use crate::objects::{Instance, Object};
+use mgz_annotations_schema::ObjectKind;
 
 /// A mapping that is there, or was.
 #[derive(Clone, Debug)]

@@ -29,6 +29,7 @@ pub mod write;
 use crate::util::clock::monotonic_ns;
 use extent::Extents;
 use lives::Lives;
+use mgz_annotations_schema::ObjectKind;
 use mgz_perf::proc_maps;
 use ranges::ObjectRange;
 use stacks::{StackSeen, Stacks};
@@ -43,37 +44,6 @@ pub const OBJECTS: &str = "objects.parquet";
 /// First and longest time between two looks at a process.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
-
-/// Kind of an object, as in the column `kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ObjectKind {
-    /// A variable of a module.
-    Global,
-    /// Memory that the program took with `brk`.
-    Heap,
-    /// A thread's stack.
-    Stack,
-    /// Thread-local storage of a process's first thread.
-    ThreadLocal,
-    /// A file, or a part of a module that no variable names.
-    File,
-    /// Other memory.
-    Anonymous,
-}
-
-impl ObjectKind {
-    /// The column's text.
-    pub fn name(self) -> &'static str {
-        match self {
-            ObjectKind::Global => "global",
-            ObjectKind::Heap => "heap",
-            ObjectKind::Stack => "stack",
-            ObjectKind::ThreadLocal => "thread-local",
-            ObjectKind::File => "file",
-            ObjectKind::Anonymous => "anonymous",
-        }
-    }
-}
 
 /// Values that the rows of one object share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! Readable memory of a process by kind, from `/proc/PID/maps`.
 
-use crate::objects::ObjectKind;
+use mgz_annotations_schema::ObjectKind;
 use mgz_perf::proc_maps::{self, MapsLine};
 
 /// Adjacent mappings of one kind and file.
@@ -43,13 +43,13 @@ pub fn parse_mappings(text: &str, extent_of: &mut dyn FnMut(&str) -> u64) -> Vec
         if is_ours(line.name) {
             continue;
         }
-        if line.offset == 0 && kind_of(line.name) == ObjectKind::File {
+        if line.offset == 0 && ObjectKind::of_mapping(line.name) == ObjectKind::File {
             image = (line.name, line.start);
         }
         let mut mapping = ObjectRange {
             start: line.start,
             end: line.end,
-            kind: kind_of(line.name),
+            kind: ObjectKind::of_mapping(line.name),
             name: line.name.into(),
             guarded: line.start == guard,
         };
@@ -85,15 +85,6 @@ fn end_of_zeros(
     }
     let end = image.1.saturating_add(extent_of(file));
     end.clamp(unnamed.start, unnamed.end)
-}
-
-fn kind_of(name: &str) -> ObjectKind {
-    match name {
-        "[heap]" => ObjectKind::Heap,
-        n if n.starts_with("[stack") => ObjectKind::Stack,
-        n if n.starts_with('/') => ObjectKind::File,
-        _ => ObjectKind::Anonymous,
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@
 
 use crate::objects::ranges::ObjectRange;
 use crate::objects::types::Layout;
-use crate::objects::{Instance, Object, ObjectKind};
+use crate::objects::{Instance, Object};
 use mgz_abi::shared_memory::PAGE_SIZE;
+use mgz_annotations_schema::ObjectKind;
 use std::collections::HashSet;
 use std::ops::Range;
 

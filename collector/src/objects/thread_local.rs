@@ -5,9 +5,10 @@
 //! inside the memory of their stacks. Blocks of modules that are loaded later lie on the heap.
 
 use crate::objects::Instance;
+use crate::objects::Object;
 use crate::objects::stacks::FirstThread;
 use crate::objects::types::Layout;
-use crate::objects::{Object, ObjectKind};
+use mgz_annotations_schema::ObjectKind;
 use object::LittleEndian;
 use object::elf::{FileHeader64, PT_TLS};
 use object::read::elf::{FileHeader, ProgramHeader};

@@ -97,7 +97,7 @@ pub fn write_objects(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow:
         process: i.process,
         number: numbers[&i.object],
         texts: [
-            i.object.kind.name(),
+            i.object.kind.as_str(),
             &i.object.name,
             &i.object.of_type,
             &i.object.module,
@@ -179,9 +179,9 @@ fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::ObjectKind;
     use arrow_array::cast::AsArray;
     use arrow_array::types::UInt64Type;
+    use mgz_annotations_schema::ObjectKind;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
     #[test]

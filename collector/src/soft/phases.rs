@@ -5,6 +5,7 @@ use crate::options::amount::{Amount, Wanted};
 use crate::soft::shared_memory::SharedMemory;
 use crate::util::clock::monotonic_ns;
 use mgz_abi::phases as abi;
+use mgz_annotations_schema::PhaseBegin;
 use mgz_annotations_schema::manifest::{Phase, Phases};
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
 use mgz_elf::demangle::readable;
@@ -205,13 +206,13 @@ impl<'a> Tracker<'a> {
         for pid in pids {
             let process = self.processes[&pid];
             if process.on {
-                self.begin(pid, process.cpu, ns, "start-after");
+                self.begin(pid, process.cpu, ns, PhaseBegin::StartAfter);
             }
         }
     }
 
     /// A process begins to record, if the gate is open.
-    fn begin(&mut self, pid: u32, cpu: u64, ns: u64, by: &str) {
+    fn begin(&mut self, pid: u32, cpu: u64, ns: u64, by: PhaseBegin) {
         let process = self.processes.entry(pid).or_default();
         process.since_cpu = cpu;
         process.listed = None;
@@ -228,7 +229,7 @@ impl<'a> Tracker<'a> {
             process.listed = Some(self.list.len());
             self.list.push(Phase {
                 process: pid,
-                by: by.into(),
+                by,
                 begin_ns: ns,
                 end_ns: None,
                 cpu_seconds: 0.0,
@@ -301,9 +302,9 @@ impl<'a> Tracker<'a> {
                     self.settle(pid, cpu, ns);
                 }
                 let by = match what {
-                    abi::TURNED_ON => "marker",
-                    abi::ENTERED => "from-function",
-                    _ => "start",
+                    abi::TURNED_ON => PhaseBegin::Marker,
+                    abi::ENTERED => PhaseBegin::FromFunction,
+                    _ => PhaseBegin::Start,
                 };
                 self.begin(pid, cpu, ns, by);
             }
@@ -353,7 +354,7 @@ impl<'a> Tracker<'a> {
                 told.unplaced
             ));
         }
-        let entered = self.list.iter().any(|p| p.by == "from-function");
+        let entered = self.list.iter().any(|p| p.by == PhaseBegin::FromFunction);
         self.functions_missing(entered);
         let covered: u64 = self.processes.values().map(|p| p.covered).sum();
         let phases = Phases {

@@ -4,6 +4,7 @@ use crate::util::small_table;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::ArrowError;
 use mgz_annotations_schema::manifest::MEASURED;
+use mgz_annotations_schema::{ObjectKind, SamplePopulation};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub struct CodeNames {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectNames {
     /// Kind of the object, as in `objects.parquet`.
-    pub kind: String,
+    pub kind: ObjectKind,
     /// Variable, file, or the kernel's name.
     pub name: String,
     /// File name of a variable's module.
@@ -77,7 +78,7 @@ pub struct MeasuredRow {
     /// Events that the sample stands for.
     pub period: Option<u64>,
     /// The population of accesses that it is drawn from.
-    pub drawn: String,
+    pub drawn: SamplePopulation,
 }
 
 /// Source: Chosen.
@@ -86,6 +87,11 @@ const ROWS_PER_BATCH: usize = 1 << 16;
 fn texts<'a>(rows: &'a [MeasuredRow], of: impl Fn(&'a MeasuredRow) -> Option<&'a str>) -> ArrayRef {
     let texts = rows.iter().map(|row| of(row).filter(|t| !t.is_empty()));
     Arc::new(texts.collect::<StringArray>())
+}
+
+fn populations(rows: &[MeasuredRow]) -> ArrayRef {
+    let texts = rows.iter().map(|row| row.drawn.to_string());
+    Arc::new(StringArray::from_iter_values(texts))
 }
 
 fn longs(rows: &[MeasuredRow], of: impl Fn(&MeasuredRow) -> Option<u64>) -> ArrayRef {
@@ -118,7 +124,11 @@ fn batch(rows: &[MeasuredRow]) -> Result<RecordBatch, ArrowError> {
         ),
         ("address", longs(rows, |r| r.address), true),
         ("object", texts(rows, |r| Some(&r.object.name)), true),
-        ("object_kind", texts(rows, |r| Some(&r.object.kind)), true),
+        (
+            "object_kind",
+            texts(rows, |r| Some(r.object.kind.as_str())),
+            true,
+        ),
         (
             "object_module",
             texts(rows, |r| Some(&r.object.module)),
@@ -136,7 +146,7 @@ fn batch(rows: &[MeasuredRow]) -> Result<RecordBatch, ArrowError> {
         ("node", words(rows, |r| r.node), true),
         ("physical", longs(rows, |r| r.physical), true),
         ("period", longs(rows, |r| r.period), true),
-        ("drawn", texts(rows, |r| Some(&r.drawn)), false),
+        ("drawn", populations(rows), false),
     ];
     RecordBatch::try_from_iter_with_nullable(columns)
 }

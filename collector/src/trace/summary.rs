@@ -4,7 +4,7 @@
 use crate::util::text::{bytes, count};
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::manifest::{Manifest, Module, Phases};
-use mgz_annotations_schema::{ProgramStatus, RowsIn, TraceMode};
+use mgz_annotations_schema::{ProgramStatus, RowsIn, TraceBackend, TraceMode};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -96,7 +96,7 @@ fn recorded(manifest: &Manifest) -> String {
     match measured {
         None => recorded_loads(manifest),
         // There was nothing else to record.
-        Some(measured) if manifest.backend == "perf" => format!("recorded {measured}"),
+        Some(measured) if manifest.backend == TraceBackend::Perf => format!("recorded {measured}"),
         Some(measured) => format!("{} and {measured}", recorded_loads(manifest)),
     }
 }

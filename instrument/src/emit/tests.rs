@@ -110,13 +110,18 @@ const TWO_LOADS: &[u8] = &[0x48, 0x8b, 0x07, 0x48, 0x8b, 0x4f, 0x08, 0xc3];
 /// mov rax,[rax+rcx*8+4]; ret
 const OWN_BASE: &[u8] = &[0x48, 0x8b, 0x44, 0xc8, 0x04, 0xc3];
 
+/// A region with these records.
+fn region(records: Vec<RecordPlan>) -> RegionPlan {
+    RegionPlan {
+        records: records.into(),
+        ..RegionPlan::default()
+    }
+}
+
 #[test]
 fn a_dead_register_holds_the_cursor() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
-    f.plan.regions = vec![RegionPlan {
-        records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![record(0, Payload::Reg(Gpr(7)))])];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         [
@@ -136,10 +141,7 @@ fn a_dead_register_holds_the_cursor() {
 fn the_destination_of_the_load_is_spared() {
     // rax is dead before the load, but a fault handler may read it.
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
-    f.plan.regions = vec![RegionPlan {
-        records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![record(0, Payload::Reg(Gpr(7)))])];
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(lines[..2], ["mov %rax,%gs:8", "mov %gs:0,%eax"]);
     assert_eq!(
@@ -157,10 +159,7 @@ fn the_destination_of_the_load_is_spared() {
 fn records_of_a_region_share_cursor_and_commit() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[2]));
     let records = vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)];
-    f.plan.regions = vec![RegionPlan {
-        records: records.into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(records)];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         [
@@ -189,14 +188,10 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
     ];
     let (mut f, bytes) = function(&[&code], set(&[2]));
     f.cfg.insns[2].dead = set(&[9]);
-    f.plan.regions = vec![RegionPlan {
-        records: vec![
-            record(0, Payload::Reg(Gpr(7))),
-            record(2, Payload::Reg(Gpr(7))),
-        ]
-        .into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![
+        record(0, Payload::Reg(Gpr(7))),
+        record(2, Payload::Reg(Gpr(7))),
+    ])];
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(lines[0], "mov %gs:0,%edx");
     assert_eq!(
@@ -214,10 +209,10 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
 #[test]
 fn pt_records_need_no_borrowing() {
     let (mut f, bytes) = function(&[TWO_LOADS], RegSet::EMPTY);
-    f.plan.regions = vec![RegionPlan {
-        records: vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)].into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![
+        record(0, Payload::Reg(Gpr(7))),
+        record(1, Payload::Address),
+    ])];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_PT),
         [
@@ -234,10 +229,7 @@ fn pt_records_need_no_borrowing() {
 #[test]
 fn a_load_over_its_own_base_reads_through_the_recorded_address() {
     let (mut f, bytes) = function(&[OWN_BASE], RegSet::EMPTY);
-    f.plan.regions = vec![RegionPlan {
-        records: vec![record(0, Payload::Address)].into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![record(0, Payload::Address)])];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_PT),
         [
@@ -263,10 +255,7 @@ fn a_load_over_its_own_base_reads_through_the_recorded_address() {
         ),
     ] {
         let (mut f, bytes) = function(&[code], RegSet::EMPTY);
-        f.plan.regions = vec![RegionPlan {
-            records: vec![record(0, Payload::Address)].into(),
-            ..RegionPlan::default()
-        }];
+        f.plan.regions = vec![region(vec![record(0, Payload::Address)])];
         assert_eq!(emitted(&f, &bytes, FLAVOUR_PT)[2], expected);
     }
 }
@@ -276,10 +265,7 @@ fn thread_local_addresses_get_the_segment_base() {
     // mov rax, fs:[rdx+rcx*4+8]; ret
     let code = [0x64, 0x48, 0x8b, 0x44, 0x8a, 0x08, 0xc3];
     let (mut f, bytes) = function(&[&code], set(&[8]));
-    f.plan.regions = vec![RegionPlan {
-        records: vec![record(0, Payload::Address)].into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![record(0, Payload::Address)])];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_PT)[..4],
         [
@@ -309,10 +295,7 @@ fn a_gather_leaves_base_index_and_mask() {
     let mut records = vec![record(0, Payload::Address)];
     records.extend((0..4).map(|n| half(2, n)));
     records.push(record(0, Payload::Mask(3)));
-    f.plan.regions = vec![RegionPlan {
-        records: records.into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(records)];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         [
@@ -359,10 +342,7 @@ fn two_records_share_a_slot() {
         record(0, Payload::Reg(Gpr(7))),
         second(2, 1),
     ];
-    f.plan.regions = vec![RegionPlan {
-        records: records.into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(records)];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         [
@@ -403,10 +383,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
             ..record(0, Payload::Reg(Gpr(1)))
         },
     ];
-    f.plan.regions = vec![RegionPlan {
-        records: records.into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(records)];
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(
         lines[3..6],
@@ -421,10 +398,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
 #[test]
 fn code_addresses_that_are_fixed_save_a_byte() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
-    f.plan.regions = vec![RegionPlan {
-        records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![record(0, Payload::Reg(Gpr(7)))])];
     let (long, short) = (
         emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap(),
         emit(&f, &bytes, FLAVOUR_SOFT, true, false).unwrap(),
@@ -524,10 +498,7 @@ fn entry_jumps_stand_where_no_branch_can_meet_them() {
 #[test]
 fn the_map_has_a_state_for_every_boundary() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
-    f.plan.regions = vec![RegionPlan {
-        records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![record(0, Payload::Reg(Gpr(7)))])];
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
@@ -586,10 +557,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         (vec![BlockId(1)].into(), vec![BlockId(0)].into());
     (f.cfg.blocks[2].preds, f.cfg.blocks[3].preds) =
         (vec![BlockId(1)].into(), vec![BlockId(0)].into());
-    let region = |at| RegionPlan {
-        records: vec![record(at, Payload::Reg(Gpr(7)))].into(),
-        ..RegionPlan::default()
-    };
+    let region = |at| region(vec![record(at, Payload::Reg(Gpr(7)))]);
     f.plan.regions = vec![region(0), region(2)];
     let residency = Residency {
         cursor: Kept {
@@ -672,10 +640,7 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
         &[0x48, 0x8b, 0x57, 0x10, 0xc3],
     ];
     let (mut f, bytes) = function(&blocks, set(&[8]));
-    let region = |i| RegionPlan {
-        records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
-        ..RegionPlan::default()
-    };
+    let region = |i| region(vec![record(i, Payload::Reg(Gpr(7)))]);
     f.plan.regions = vec![region(0), region(2), region(3)];
     f.cfg.blocks[1].preds.push(BlockId(0));
     f.cfg.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
@@ -719,10 +684,7 @@ fn no_register_keeps_the_cursor_over_a_call() {
         0x48, 0x8b, 0x07, 0xe8, 0, 0x10, 0, 0, 0x48, 0x8b, 0x4f, 0x08, 0xc3,
     ];
     let (mut f, bytes) = function(&[&code], set(&[8]));
-    let region = |i| RegionPlan {
-        records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
-        ..RegionPlan::default()
-    };
+    let region = |i| region(vec![record(i, Payload::Reg(Gpr(7)))]);
     f.plan.regions = vec![region(0), region(2)];
     assert_eq!(cursor_loads(&f, &bytes), 2);
 }
@@ -738,10 +700,7 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
         &[0xeb, 0xf8],
     ];
     let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
-    f.plan.regions = vec![RegionPlan {
-        records: vec![record(1, Payload::Reg(Gpr(7)))].into(),
-        ..RegionPlan::default()
-    }];
+    f.plan.regions = vec![region(vec![record(1, Payload::Reg(Gpr(7)))])];
     let residency = Residency {
         cursor: Kept {
             reg: Gpr(2),
@@ -812,14 +771,8 @@ fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     use mgz_abi::address_map::STATE_PASSED;
     let (mut f, bytes) = around_a_lock();
     f.plan.regions = vec![
-        RegionPlan {
-            records: vec![record(1, Payload::Reg(Gpr(7)))].into(),
-            ..RegionPlan::default()
-        },
-        RegionPlan {
-            records: vec![record(2, Payload::Reg(Gpr(7)))].into(),
-            ..RegionPlan::default()
-        },
+        region(vec![record(1, Payload::Reg(Gpr(7)))]),
+        region(vec![record(2, Payload::Reg(Gpr(7)))]),
     ];
     let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
     let lines = [
@@ -862,10 +815,7 @@ pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
     let (mut f, _) = function(&[&bytes[..122], &bytes[122..]], RegSet::EMPTY);
     f.cfg.blocks[0].succs = [BlockId(0), BlockId(1)].into_iter().collect();
     f.plan.regions = (0..40)
-        .map(|i| RegionPlan {
-            records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
-            ..RegionPlan::default()
-        })
+        .map(|i| region(vec![record(i, Payload::Reg(Gpr(7)))]))
         .collect();
     (f, bytes)
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// A change of the dynamic section.
 #[derive(Debug)]
-pub struct Change {
+pub struct RunpathChange {
     /// The new dynamic string table.
     pub strings: Vec<u8>,
     /// File offsets and bytes to be overwritten.
@@ -88,7 +88,11 @@ pub fn absolute_path(elf: &Elf, file: &Path) -> String {
 
 /// Makes `path` the library search path, instead of the file's own. The string table, grown by the
 /// path, will be at `strings_at`.
-pub fn search_path(elf: &Elf, path: &SearchPath, strings_at: u64) -> Result<Change, Refusal> {
+pub fn search_path(
+    elf: &Elf,
+    path: &SearchPath,
+    strings_at: u64,
+) -> Result<RunpathChange, Refusal> {
     let cannot = |why: &str| {
         Refusal::declined(format!(
             "its library search path cannot be changed ({why}); leave out --libs"
@@ -140,14 +144,14 @@ pub fn search_path(elf: &Elf, path: &SearchPath, strings_at: u64) -> Result<Chan
         .flatten()
         .collect();
     if slot.is_some() {
-        return Ok(Change {
+        return Ok(RunpathChange {
             strings,
             overwrite: vec![(table_at, bytes)],
             dynamic: None,
         });
     }
     bytes.extend_from_slice(&[0; SIZE]);
-    Ok(Change {
+    Ok(RunpathChange {
         strings,
         overwrite: Vec::new(),
         dynamic: Some(bytes),

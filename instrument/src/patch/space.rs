@@ -266,6 +266,13 @@ mod tests {
 
     /// The first of two functions: `code` up to `end`, then the rest of `code`, then the second
     /// function `second`.
+    /// Offsets of the blocks that are entered by jumps.
+    fn patches(f: &Function) -> Vec<u64> {
+        let entered = f.cfg.blocks.iter().filter(|b| b.external_entry);
+        let starts = entered.map(|b| f.cfg.insns[b.insns.start as usize].ip - START);
+        starts.collect()
+    }
+
     fn first(code: &[u8], end: usize, second: &[u8], change: impl FnOnce(&mut Input)) -> Function {
         let faults = FaultPolicy::default();
         of_flavour(FLAVOUR_SOFT, code, end, second, &faults, change)
@@ -535,14 +542,6 @@ mod tests {
         let code = [
             0x31, 0xff, 0x0f, 0x05, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0x90, 0xc3,
         ];
-        let patches = |f: &Function| {
-            f.cfg
-                .blocks
-                .iter()
-                .filter(|b| b.external_entry)
-                .map(|b| f.cfg.insns[b.insns.start as usize].ip - START)
-                .collect::<Vec<_>>()
-        };
         assert_eq!(
             patches(&first(&code, 13, RET, |_| ())),
             [0, 4],
@@ -610,14 +609,6 @@ mod tests {
 
     #[test]
     fn a_function_whose_start_has_no_room_is_entered_later() {
-        let patches = |f: &Function| {
-            f.cfg
-                .blocks
-                .iter()
-                .filter(|b| b.external_entry)
-                .map(|b| f.cfg.insns[b.insns.start as usize].ip - START)
-                .collect::<Vec<_>>()
-        };
         // A loop begins behind xor eax, eax (no room before it): inc eax; dec edi; jne -6; then mov
         // rax, [rsi]; mov rcx, [rdi]; ret
         let code = [

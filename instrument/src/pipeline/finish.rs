@@ -17,9 +17,10 @@ use crate::sidecar::{Annotations, Entry, Strings, lines};
 use crate::signals::Wrapped;
 use crate::unwind::Tables;
 use mgz_abi::counters;
-use mgz_abi::module_note::{Cover, FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_abi::module_note::{Cover, FLAVOUR_SOFT};
 use mgz_abi::phases::Marker;
 use mgz_abi::slot::ID_LIMIT;
+use mgz_annotations_schema::ProbeFlavour;
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use mgz_elf::Refusal;
 use mgz_elf::debug_files::DebugFiles;
@@ -279,12 +280,7 @@ fn header(
             size: elf.data.len() as u64,
         },
         output: settings.output.clone(),
-        flavour: if options.flavour == FLAVOUR_PT {
-            "pt"
-        } else {
-            "soft"
-        }
-        .into(),
+        flavour: ProbeFlavour::of_note(options.flavour),
         base: elf_writer::base(elf)?,
         ..Header::default()
     })

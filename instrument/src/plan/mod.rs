@@ -273,6 +273,14 @@ impl Formula {
         disp: 0,
         flags: 0,
     };
+
+    fn of_base(a: u8, disp: i64) -> Formula {
+        Formula {
+            a,
+            disp,
+            ..Formula::NONE
+        }
+    }
 }
 
 /// A site that only needs some record in its region.
@@ -467,11 +475,7 @@ impl<'a> Builder<'a> {
             },
             (Some(base), None) => {
                 let (a, add) = self.register(at, base);
-                Formula {
-                    a,
-                    disp: disp.wrapping_add(add),
-                    ..Formula::NONE
-                }
+                Formula::of_base(a, disp.wrapping_add(add))
             }
             (None, Some(index)) => {
                 let (b, add) = self.register(at, index);
@@ -514,11 +518,7 @@ impl<'a> Builder<'a> {
             _ => None,
         });
         if let Some((a, disp)) = shared.filter(|_| !self.options.naive) {
-            return Formula {
-                a,
-                disp,
-                ..Formula::NONE
-            };
+            return Formula::of_base(a, disp);
         }
         let parts_known = self.find_register(base).is_some()
             || self.find_register(index).is_some()
@@ -536,11 +536,7 @@ impl<'a> Builder<'a> {
                 RecordContent::Sum { delta, .. } => total.wrapping_sub(delta),
                 _ => 0,
             };
-            return Formula {
-                a,
-                disp,
-                ..Formula::NONE
-            };
+            return Formula::of_base(a, disp);
         }
         let (a, add_a) = self.register(at, base);
         let (b, add_b) = self.register(at, index);

@@ -5,7 +5,7 @@ use crate::ir::loops::LoopId;
 use crate::plan::cursor::cheapest;
 use crate::prefetch::assemble::{Assembly, operand, wide};
 use crate::prefetch::params::MAX_BYTES_AHEAD;
-use crate::prefetch::search::{Change, PrefetchSearch};
+use crate::prefetch::search::{PrefetchSearch, RegisterChange};
 use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::operands::{AccessSegment, place_of};
 use crate::x86::regs::{Gpr, RSP, RegSet, gpr64};
@@ -113,7 +113,7 @@ impl PrefetchSearch<'_, '_, '_> {
 
     /// Step of a loop to its next node.
     fn chase(&mut self, l: LoopId, node: Gpr) -> Option<Chase> {
-        let Change::Once(at) = self.change(l, node) else {
+        let RegisterChange::Once(at) = self.change(l, node) else {
             return None;
         };
         let inst = &self.view.graph.insns[at].inst;
@@ -126,7 +126,7 @@ impl PrefetchSearch<'_, '_, '_> {
         }
         let is_copy = inst.mnemonic() == Mnemonic::Mov && inst.op1_kind() == OpKind::Register;
         let to = gpr64(inst.op1_register()).filter(|_| is_copy)?;
-        let Change::Once(at) = self.change(l, to) else {
+        let RegisterChange::Once(at) = self.change(l, to) else {
             return None;
         };
         let offset = pointer_load(&self.view.graph.insns[at].inst, node)?;

@@ -24,7 +24,7 @@ struct Writes {
 
 /// Change of a register in a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum RegisterChange {
     /// No change.
     Never,
     /// By a constant per iteration.
@@ -80,13 +80,13 @@ impl<'v, 'f, 'a> PrefetchSearch<'v, 'f, 'a> {
     }
 
     /// Change of a register in a loop.
-    pub fn change(&mut self, l: LoopId, r: Gpr) -> Change {
+    pub fn change(&mut self, l: LoopId, r: Gpr) -> RegisterChange {
         let writes = self.writes(l);
         let number = usize::from(r.0);
         match writes.count[number] {
-            0 => return Change::Never,
+            0 => return RegisterChange::Never,
             1 => {}
-            _ => return Change::Several,
+            _ => return RegisterChange::Several,
         }
         let at = writes.last[number] as usize;
         let inst = &self.view.graph.insns[at].inst;
@@ -95,7 +95,7 @@ impl<'v, 'f, 'a> PrefetchSearch<'v, 'f, 'a> {
             && (inst.op0_register().is_gpr64() || inst.op0_register().is_gpr32())
             && crate::x86::regs::gpr(inst.op0_register()) == Some(r);
         if !own {
-            return Change::Once(at);
+            return RegisterChange::Once(at);
         }
         let constant = |n| inst.try_immediate(n).ok().map(|c| c as i64);
         let step = match inst.mnemonic() {
@@ -104,8 +104,8 @@ impl<'v, 'f, 'a> PrefetchSearch<'v, 'f, 'a> {
             Mnemonic::Add if inst.op1_kind() == OpKind::Register => {
                 let by = crate::x86::regs::gpr(inst.op1_register());
                 return match by.filter(|by| writes.count[usize::from(by.0)] == 0) {
-                    Some(by) if inst.op0_register().is_gpr64() => Change::Register(by),
-                    _ => Change::Once(at),
+                    Some(by) if inst.op0_register().is_gpr64() => RegisterChange::Register(by),
+                    _ => RegisterChange::Once(at),
                 };
             }
             Mnemonic::Add => constant(1),
@@ -113,7 +113,7 @@ impl<'v, 'f, 'a> PrefetchSearch<'v, 'f, 'a> {
             Mnemonic::Lea => self.step_of_lea(at, r),
             _ => None,
         };
-        step.map_or(Change::Once(at), Change::Step)
+        step.map_or(RegisterChange::Once(at), RegisterChange::Step)
     }
 
     /// The step of `lea r, [r + constant]`.

@@ -8,7 +8,7 @@ use crate::ir::loops::{LoopId, NO_LOOP};
 use crate::prefetch::assemble::address_registers;
 use crate::prefetch::operation::Operation;
 use crate::prefetch::params::{MAX_BLOCKS, MAX_SLICE};
-use crate::prefetch::search::{Change, PrefetchSearch};
+use crate::prefetch::search::{PrefetchSearch, RegisterChange};
 use crate::prefetch::{Load, Reason};
 use crate::x86::flow::is_call;
 use crate::x86::insn::Insn;
@@ -149,7 +149,7 @@ impl PrefetchSearch<'_, '_, '_> {
         if let Some(early) = trace.slice.early {
             let needed = trace.needed.iter();
             for r in needed.collect::<Vec<_>>() {
-                if self.change(early.carrier, r) == Change::Never {
+                if self.change(early.carrier, r) == RegisterChange::Never {
                     trace.slice.fixed = trace.slice.fixed.with(r);
                     trace.needed = trace.needed.without(r);
                 }
@@ -203,7 +203,10 @@ impl PrefetchSearch<'_, '_, '_> {
         let registers = address_registers(&self.view.graph.insns[insn].inst);
         let mut l = self.loops().of_block[block];
         while l != NO_LOOP {
-            if registers.iter().any(|r| self.change(l, r) != Change::Never) {
+            if registers
+                .iter()
+                .any(|r| self.change(l, r) != RegisterChange::Never)
+            {
                 return Some(l);
             }
             l = self.loops().all[l as usize].parent;
@@ -221,9 +224,9 @@ impl PrefetchSearch<'_, '_, '_> {
         let (mut fixed, mut other) = (slice.fixed, None);
         for r in trace.needed.iter() {
             match self.change(l, r) {
-                Change::Never => fixed = fixed.with(r),
-                Change::Step(step) => steps.push((r, step)),
-                Change::Register(by) => {
+                RegisterChange::Never => fixed = fixed.with(r),
+                RegisterChange::Step(step) => steps.push((r, step)),
+                RegisterChange::Register(by) => {
                     sums.push((r, by));
                     fixed = fixed.with(by);
                 }

@@ -2,7 +2,7 @@
 
 use crate::common::prefetch::{Kind, Placed};
 use crate::prefetch::assemble::{Assembly, address_registers, moved, operand, renamed, wide};
-use crate::prefetch::search::{Change, PrefetchSearch};
+use crate::prefetch::search::{PrefetchSearch, RegisterChange};
 use crate::prefetch::{Code, Line, Load, Reason};
 use crate::x86::regs::{Gpr, RegSet, gpr};
 use iced_x86::{MemoryOperand, Register};
@@ -22,6 +22,11 @@ impl PrefetchSearch<'_, '_, '_> {
         let bytes = stride.checked_mul(i64::from(distance));
         let mut code = Assembly::default();
         code.prefetch(moved(operand(inst), bytes.ok_or_else(too_far)?)?)?;
+        self.code_of(load, code, distance)
+    }
+
+    /// The code that prefetches for a load.
+    fn code_of(&self, load: &Load, code: Assembly, distance: u32) -> Result<Code, Reason> {
         Ok(Code {
             at: load.insn,
             pieces: code.finish()?,
@@ -54,8 +59,8 @@ impl PrefetchSearch<'_, '_, '_> {
         let mut steps = Vec::new();
         for r in [base, index].into_iter().flatten() {
             match self.change(l, r) {
-                Change::Never => {}
-                Change::Register(by) => steps.push((r, by)),
+                RegisterChange::Never => {}
+                RegisterChange::Register(by) => steps.push((r, by)),
                 _ => return Err(unknown_step()),
             }
         }
@@ -90,16 +95,7 @@ impl PrefetchSearch<'_, '_, '_> {
                 );
             }
         };
-        Ok(Code {
-            at: load.insn,
-            pieces: code.finish()?,
-            line: Line::of(load, vec![self.last_change(load)]),
-            disp: load.place.disp,
-            placed: Placed {
-                kind: Kind::Strided,
-                distance: placed,
-            },
-        })
+        self.code_of(load, code, placed)
     }
 }
 

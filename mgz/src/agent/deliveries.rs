@@ -2,10 +2,11 @@
 //! the recording is kept.
 
 use crate::agent::metrics::Metrics;
-use crate::agent::push::{Collector, Profile, Protocol, Sent};
+use crate::agent::push::{Collector, Protocol, Sent, SentProfile};
+use mgz_annotations_schema::lock::locked;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Wait after the first failure; it doubles with each further one. Source: Chosen.
@@ -103,7 +104,7 @@ impl Deliveries {
         metrics: &Mutex<Metrics>,
     ) -> Vec<String> {
         let note = |change: fn(&mut Metrics)| {
-            change(&mut metrics.lock().unwrap_or_else(PoisonError::into_inner));
+            change(&mut locked(metrics));
         };
         let mut messages = Vec::new();
         for to in &mut self.destinations {
@@ -119,7 +120,7 @@ impl Deliveries {
                 note(|metrics| metrics.pushes_given_up += 1);
                 continue;
             };
-            let sent = to.collector.send(&Profile {
+            let sent = to.collector.send(&SentProfile {
                 name: &next.name,
                 times: next.times,
                 bytes: &bytes,
@@ -147,7 +148,7 @@ impl Deliveries {
             to.waiting.pop_front();
             to.failures = 0;
         }
-        let mut metrics = metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut metrics = locked(metrics);
         metrics.pushes_waiting = self.waiting();
         messages
     }

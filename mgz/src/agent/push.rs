@@ -71,7 +71,7 @@ impl fmt::Display for Collector {
 }
 
 /// A profile to be sent.
-pub struct Profile<'a> {
+pub struct SentProfile<'a> {
     /// Name of the program: letters, digits, dots, dashes and underscores.
     pub name: &'a str,
     /// Times of begin and end, seconds since 1970.
@@ -93,7 +93,7 @@ pub enum Sent {
 
 impl Collector {
     /// Sends a profile.
-    pub fn send(&self, profile: &Profile) -> Sent {
+    pub fn send(&self, profile: &SentProfile) -> Sent {
         let (path, headers, body) = match self.protocol {
             Protocol::Pyroscope => self.form(profile),
             Protocol::Otlp => (
@@ -130,7 +130,7 @@ impl Collector {
     }
 
     /// Path, headers and body of Pyroscope's request.
-    fn form(&self, profile: &Profile) -> (String, String, Vec<u8>) {
+    fn form(&self, profile: &SentProfile) -> (String, String, Vec<u8>) {
         let part = |name: &str, bytes: &[u8]| {
             let head = format!(
                 "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{name}\"\r\n\r\n"

@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread::JoinHandle;
 
 /// A request: its head and its body.
-pub type Request = (String, Vec<u8>);
+pub type ReceivedRequest = (String, Vec<u8>);
 
 /// Starts a server that answers one request with each of the texts, which begin with the status. An
 /// empty text closes the connection. Returns its address, and the requests.
-pub fn answer_each(answers: &[&str]) -> (SocketAddr, JoinHandle<Vec<Request>>) {
+pub fn answer_each(answers: &[&str]) -> (SocketAddr, JoinHandle<Vec<ReceivedRequest>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let answers: Vec<String> = answers.iter().map(|a| a.to_string()).collect();

@@ -1,6 +1,6 @@
 //! Comparison of a candidate with another file in alternating pairs of runs.
 
-use crate::fix::clock::Clock;
+use crate::fix::clock::BenchClock;
 use crate::fix::compare::Comparison;
 use crate::fix::document::{Measured, Saved};
 use crate::fix::params;
@@ -21,7 +21,7 @@ pub struct Bench {
     /// Seconds after which a run is killed.
     pub limit: f64,
     /// The time that is compared.
-    pub clock: Clock,
+    pub clock: BenchClock,
     /// The program's threads run in parallel.
     pub is_parallel: bool,
     /// The original.
@@ -102,7 +102,7 @@ impl Bench {
             comparison,
             test,
             limit,
-            clock: Clock::default(),
+            clock: BenchClock::default(),
             is_parallel: first.is_parallel(),
             program: program.to_path_buf(),
             reference: first,

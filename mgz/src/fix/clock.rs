@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The time that is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Clock {
+pub enum BenchClock {
     /// Elapsed time from the start of the process to its end.
     #[default]
     Wall,
@@ -15,27 +15,27 @@ pub enum Clock {
     Cpu,
 }
 
-impl Clock {
+impl BenchClock {
     /// The clock for a program by the manifest of its trace.
-    pub fn of(manifest: &Value) -> Clock {
+    pub fn of(manifest: &Value) -> BenchClock {
         match manifest["threads"].as_array().map(Vec::len) {
-            Some(1) => Clock::Cpu,
-            _ => Clock::Wall,
+            Some(1) => BenchClock::Cpu,
+            _ => BenchClock::Wall,
         }
     }
 
     pub(super) fn seconds(self, ran: &Ran) -> f64 {
         match self {
-            Clock::Wall => ran.seconds,
-            Clock::Cpu => ran.cpu_seconds,
+            BenchClock::Wall => ran.seconds,
+            BenchClock::Cpu => ran.cpu_seconds,
         }
     }
 
     /// Its name in sentences.
     pub fn name(self) -> &'static str {
         match self {
-            Clock::Wall => "wall time",
-            Clock::Cpu => "CPU time",
+            BenchClock::Wall => "wall time",
+            BenchClock::Cpu => "CPU time",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The document of a fix, `NAME.fix.json`. `docs/reference/fix.md` has its definition.
 
-use crate::fix::clock::Clock;
+use crate::fix::clock::BenchClock;
 use crate::fix::params;
 use crate::fix::sequential::{Speedup, Verdict};
 use anyhow::{Context, bail};
@@ -15,7 +15,7 @@ use twox_hash::XxHash3_64;
 /// Value of `format`.
 pub const FORMAT: &str = "mgz-fix";
 /// Value of `version`.
-pub const VERSION: u32 = 1;
+pub const FIX_VERSION: u32 = 1;
 
 /// The program that a fix is made for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,7 +233,7 @@ pub struct SourceFix {
 pub struct Document {
     /// [`FORMAT`].
     pub format: String,
-    /// [`VERSION`].
+    /// [`FIX_VERSION`].
     pub version: u32,
     /// The program.
     pub program: Subject,
@@ -243,7 +243,7 @@ pub struct Document {
     pub command: Vec<String>,
     /// The time that was compared.
     #[serde(default)]
-    pub clock: Clock,
+    pub clock: BenchClock,
     /// The fixed program.
     pub output: String,
     /// Predicted gain of all kept remedies together; null if that of one is unknown.
@@ -315,7 +315,7 @@ impl Document {
         if value["format"] != FORMAT {
             bail!(no_fix());
         }
-        if value["version"] != VERSION {
+        if value["version"] != FIX_VERSION {
             bail!(
                 "{}: is a fix of another version of mgz; run mgz fix again",
                 path.display()

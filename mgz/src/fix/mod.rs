@@ -24,7 +24,7 @@ mod workload;
 
 use crate::cli::{self, Fix, Run};
 use crate::fix::candidate::Candidate;
-use crate::fix::clock::Clock;
+use crate::fix::clock::BenchClock;
 use crate::html::HtmlOptions;
 use crate::program::Program;
 use crate::run::{self, Recorded, TRACE};
@@ -144,7 +144,7 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
         bench.is_parallel,
     )?;
     let manifest = report::manifest(&trace)?;
-    bench.clock = Clock::of(&manifest);
+    bench.clock = BenchClock::of(&manifest);
     let analysis = analysis(&trace)?;
     let module = program.file.file_name().unwrap_or_default();
     let (candidates, left) = candidates::candidates(
@@ -175,7 +175,7 @@ fn search(fix: &Fix, program: &Program, places: &Places) -> anyhow::Result<i32> 
     };
     let mut document = Document {
         format: document::FORMAT.into(),
-        version: document::VERSION,
+        version: document::FIX_VERSION,
         program: subject,
         cpu: identity::cpu(),
         command: words(fix),

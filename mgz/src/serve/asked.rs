@@ -58,7 +58,7 @@ pub fn parse_query(query: &str) -> Result<(Asked, String), String> {
             return Err(format!("{name}: {value} is no number"));
         }
         let value = if *kind == Kind::Name {
-            format!("^{}$", escaped(&value))
+            format!("^{}$", regex::escape(&value))
         } else {
             value
         };
@@ -83,18 +83,6 @@ fn decoded(text: &str) -> Option<String> {
         });
     }
     String::from_utf8(out).ok()
-}
-
-/// An expression that matches exactly this name.
-fn escaped(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for c in name.chars() {
-        if r"\.+*?()|[]{}^$#&-~".contains(c) {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
 }
 
 #[cfg(test)]

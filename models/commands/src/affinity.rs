@@ -2,15 +2,14 @@
 
 use clap::Args;
 use mgz_analyzer::cli::trace;
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::ensure_accesses;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, visit, warn_of_gaps};
 use mgz_analyzer::data::group::Group;
 use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_analyzer::input::{ColumnSet, Trace};
-use mgz_analyzer::output::document::{
-    ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
-};
+use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentTable, maybe, value};
 use mgz_models::affinity::Affinity;
 use mgz_models::affinity_groups::{groups, signature, signature_distance};
 use mgz_models::histogram::Fine;
@@ -276,16 +275,11 @@ fn places_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     DocumentTable {
         name: "places",
         title: "Hot places (SA, SI, SD of a place with itself: reuse, interval, density)".into(),
-        columns: vec![
-            DocumentColumn("place", ColumnUnit::Id),
-            DocumentColumn("process", ColumnUnit::Id),
-            DocumentColumn("address", ColumnUnit::Address),
-            DocumentColumn("bytes", ColumnUnit::Bytes),
-            DocumentColumn("A", ColumnUnit::Count),
-            DocumentColumn("SA", ColumnUnit::Number),
-            DocumentColumn("SI", ColumnUnit::Number),
-            DocumentColumn("SD", ColumnUnit::Number),
-        ],
+        columns: columns![
+            place: Id, process: Id, address: Address, bytes: Bytes, A: Count, SA: Number,
+            SI: Number, SD: Number,
+        ]
+        .to_vec(),
         rows: places.collect(),
         text_rows: usize::MAX,
     }
@@ -350,19 +344,11 @@ fn pairs_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
         name: "pairs",
         title: "Pairs by what lying together would save beyond chance (saved: accesses that would find their place at hand)"
             .into(),
-        columns: vec![
-            DocumentColumn("x", ColumnUnit::Id),
-            DocumentColumn("y", ColumnUnit::Id),
-            DocumentColumn("address_x", ColumnUnit::Address),
-            DocumentColumn("address_y", ColumnUnit::Address),
-            DocumentColumn("saved", ColumnUnit::Count),
-            DocumentColumn("saved_by_chance", ColumnUnit::Number),
-            DocumentColumn("saved_share", ColumnUnit::Share),
-            DocumentColumn("SA_xy", ColumnUnit::Number),
-            DocumentColumn("SA_yx", ColumnUnit::Number),
-            DocumentColumn("SI_xy", ColumnUnit::Number),
-            DocumentColumn("SI_yx", ColumnUnit::Number),
-        ],
+        columns: columns![
+            x: Id, y: Id, address_x: Address, address_y: Address, saved: Count,
+            saved_by_chance: Number, saved_share: Share, SA_xy: Number, SA_yx: Number,
+            SI_xy: Number, SI_yx: Number,
+        ].to_vec(),
         rows: rows.collect(),
         text_rows: usize::MAX,
     }
@@ -407,14 +393,10 @@ fn groups_table(hot: &[Hot], counted: &Counted, k: f64) -> DocumentTable {
     DocumentTable {
         name: "groups",
         title: "Groups of places (together: least share of accesses to one of two places that have the other one within reach)".into(),
-        columns: vec![
-            DocumentColumn("method", ColumnUnit::Text),
-            DocumentColumn("places", ColumnUnit::Text),
-            DocumentColumn("count", ColumnUnit::Count),
-            DocumentColumn("A", ColumnUnit::Count),
-            DocumentColumn("together", ColumnUnit::Share),
-            DocumentColumn("signatures_apart", ColumnUnit::Number),
-        ],
+        columns: columns![
+            method: Text, places: Text, count: Count, A: Count, together: Share,
+            signatures_apart: Number,
+        ].to_vec(),
         rows,
         text_rows: usize::MAX,
     }
@@ -435,14 +417,7 @@ fn matrix_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
             ]);
         }
     }
-    let columns = vec![
-        DocumentColumn("x", ColumnUnit::Id),
-        DocumentColumn("y", ColumnUnit::Id),
-        DocumentColumn("SA", ColumnUnit::Number),
-        DocumentColumn("SI", ColumnUnit::Number),
-        DocumentColumn("SD", ColumnUnit::Number),
-        DocumentColumn("saved", ColumnUnit::Count),
-    ];
+    let columns = columns![x: Id, y: Id, SA: Number, SI: Number, SD: Number, saved: Count].to_vec();
     DocumentTable {
         name: "matrix",
         title: String::new(),

@@ -1,9 +1,10 @@
 //! Contexts of RDX live: a line of code with a call path.
 
 use crate::rdx::CodeName;
+use mgz_analyzer::columns;
 use mgz_analyzer::data::frame;
 use mgz_analyzer::input::quietly;
-use mgz_analyzer::output::document::{ColumnUnit, DocumentColumn, DocumentTable, value};
+use mgz_analyzer::output::document::{DocumentTable, value};
 use mgz_annotations_schema::manifest::CALL_PATHS;
 use mgz_models::sampling::rdx::{Estimate, Observation, pairs};
 use serde_json::Value;
@@ -123,15 +124,11 @@ impl Contexts {
         Some(DocumentTable {
             name: "path_pairs",
             title: format!("The same by call path (the first {MAX_PATH_PAIRS})"),
-            columns: vec![
-                DocumentColumn("use_path", ColumnUnit::Text),
-                DocumentColumn("use_line", ColumnUnit::Text),
-                DocumentColumn("reuse_path", ColumnUnit::Text),
-                DocumentColumn("reuse_line", ColumnUnit::Text),
-                DocumentColumn("share_hat", ColumnUnit::Share),
-                DocumentColumn("interval_mean_hat", ColumnUnit::Number),
-                DocumentColumn("cost_share_hat", ColumnUnit::Share),
-            ],
+            columns: columns![
+                use_path: Text, use_line: Text, reuse_path: Text, reuse_line: Text,
+                share_hat: Share, interval_mean_hat: Number, cost_share_hat: Share,
+            ]
+            .to_vec(),
             rows: rows.collect(),
             text_rows: 10,
         })

@@ -8,6 +8,7 @@ use crate::reuse::histogram_rows;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use mgz_analyzer::cli::trace;
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, size, visit};
 use mgz_analyzer::data::group::Group;
@@ -15,7 +16,7 @@ use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_models::cache::Shape;
-use mgz_models::histogram::{Bin, Fine, Scale, TRACE_BITS};
+use mgz_models::histogram::{Bin, Fine, REFERENCE_PARTITIONS, Scale, TRACE_BITS};
 use mgz_models::miss_ratio::MissRatio;
 use mgz_models::predict::multi::{Basis, MultiModel};
 use mgz_models::predict::sampling::{Choice, Samplers};
@@ -76,9 +77,6 @@ pub struct PredictArguments {
     /// Bytes of a block: a power of two. The paper measures data elements.
     #[arg(long, default_value = "8", value_parser = block_size)]
     pub block: u64,
-    /// Partitions of reference histograms.
-    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=100_000))]
-    pub partitions: u64,
     /// Sizes of caches whose miss ratio is predicted; without it, all powers of two.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
@@ -400,12 +398,7 @@ fn begun_table(rows: Vec<Vec<Value>>) -> DocumentTable {
     DocumentTable {
         name: "beginnings",
         title: "Input sizes of runs of which the beginning is known (shown after: accesses)".into(),
-        columns: vec![
-            DocumentColumn("of", ColumnUnit::Text),
-            DocumentColumn("size", ColumnUnit::Number),
-            DocumentColumn("shown_after", ColumnUnit::Count),
-            DocumentColumn("A", ColumnUnit::Count),
-        ],
+        columns: columns![of: Text, size: Number, shown_after: Count, A: Count].to_vec(),
         rows,
         text_rows: usize::MAX,
     }
@@ -481,15 +474,16 @@ fn train(
         document.warnings.push(format!("the training runs have nearly the same input size{}{what}; train on inputs of different sizes", if constant { " " } else { "" }));
     }
     let profiles = profiles_of_sizes(&runs, &sizes);
-    let partitions = arguments.partitions as usize;
     let multi = BASES
         .into_iter()
-        .filter_map(|basis| multi::train(&profiles, basis, partitions))
+        .filter_map(|basis| multi::train(&profiles, basis, REFERENCE_PARTITIONS))
         .collect();
-    let single = |runs: &[Profile], size: f64| single::train(runs, partitions).predict(size);
+    let single =
+        |runs: &[Profile], size: f64| single::train(runs, REFERENCE_PARTITIONS).predict(size);
     let mixed = BASES.map(|basis| {
         move |runs: &[Profile], size: f64| {
-            multi::train(runs, basis, partitions).map_or_else(Vec::new, |m| m.predict(size))
+            multi::train(runs, basis, REFERENCE_PARTITIONS)
+                .map_or_else(Vec::new, |m| m.predict(size))
         }
     });
     let weights = combined::weights(&profiles, &[&single, &mixed[0], &mixed[1], &mixed[2]]);
@@ -508,7 +502,7 @@ fn train(
             .collect(),
         sizes,
         blocks: runs.iter().map(|r| r.blocks as f64).collect(),
-        single: single::train(&profiles, partitions),
+        single: single::train(&profiles, REFERENCE_PARTITIONS),
         multi,
         // With two runs, none can be left out to compute weights. Equal weights are used, without
         // bins of octaves, which cannot distinguish patterns.
@@ -740,12 +734,7 @@ fn patterns(model: &ModelFile, document: &mut Document) {
     document.tables.push(DocumentTable {
         name: "patterns",
         title: "Share of the reuses by pattern".into(),
-        columns: vec![
-            DocumentColumn("method", ColumnUnit::Text),
-            DocumentColumn("pattern", ColumnUnit::Text),
-            DocumentColumn("share", ColumnUnit::Share),
-            DocumentColumn("residual", ColumnUnit::Number),
-        ],
+        columns: columns![method: Text, pattern: Text, share: Share, residual: Number].to_vec(),
         rows: rows.collect(),
         text_rows: usize::MAX,
     });
@@ -858,17 +847,13 @@ impl Results {
     }
 
     fn finish(self, document: &mut Document) {
-        let whose = [
-            DocumentColumn("of", ColumnUnit::Text),
-            DocumentColumn("size", ColumnUnit::Number),
-            DocumentColumn("method", ColumnUnit::Text),
-        ];
+        let whose = columns![of: Text, size: Number, method: Text];
         let columns =
             |more: &[DocumentColumn]| whose.iter().chain(more).copied().collect::<Vec<_>>();
         document.tables.push(DocumentTable {
             name: "accuracy",
             title: "Accuracy of the prediction (overlap with the measured histogram); coverage: part of the run after the size is known".into(),
-            columns: columns(&[DocumentColumn("accuracy", ColumnUnit::Share), DocumentColumn("coverage", ColumnUnit::Share), DocumentColumn("A", ColumnUnit::Count), DocumentColumn("blocks", ColumnUnit::Count)]),
+            columns: columns(&columns![accuracy: Share, coverage: Share, A: Count, blocks: Count]),
             rows: self.accuracies,
             text_rows: usize::MAX,
         });
@@ -876,21 +861,14 @@ impl Results {
             name: "miss_ratios",
             title: "Predicted miss ratios (first touches per reuse as in the nearest training run)"
                 .into(),
-            columns: columns(&[
-                DocumentColumn("bytes", ColumnUnit::Bytes),
-                DocumentColumn("miss_ratio", ColumnUnit::Share),
-            ]),
+            columns: columns(&columns![bytes: Bytes, miss_ratio: Share]),
             rows: self.ratios,
             text_rows: 120,
         });
         document.tables.push(DocumentTable {
             name: "histograms",
             title: "Predicted reuse distances".into(),
-            columns: columns(&[
-                DocumentColumn("from", ColumnUnit::Number),
-                DocumentColumn("to", ColumnUnit::Number),
-                DocumentColumn("share", ColumnUnit::Share),
-            ]),
+            columns: columns(&columns![from: Number, to: Number, share: Share]),
             rows: self.histograms,
             text_rows: 60,
         });

@@ -1,11 +1,12 @@
 //! `mgz-analyze predict --level`: hit rates of inputs that were not run, by code (Barai et al.
 //! 2019, equation 1).
 
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{Common, open_trace, require_full, visit};
 use mgz_analyzer::data::group::Group;
 use mgz_analyzer::input::ColumnSet;
-use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
+use mgz_analyzer::output::document::{Document, DocumentTable, value};
 use mgz_models::cache::{Shape, expected_hits};
 use mgz_models::histogram::{Bin, Fine, PART_BITS};
 use mgz_models::predict::accuracy;
@@ -181,18 +182,11 @@ pub(crate) fn by_code(asked: &ByCode<'_>, document: &mut Document) -> anyhow::Re
     document.tables.push(DocumentTable {
         name: "by_code",
         title: "Hit rates by code (equation 1): P(D|BB) and P(BB) scaled to the size; with P(BB) of the test; of the largest training run; from the test's own distances".into(),
-        columns: vec![
-            DocumentColumn("of", ColumnUnit::Text),
-            DocumentColumn("size", ColumnUnit::Number),
-            DocumentColumn("bytes", ColumnUnit::Bytes),
-            DocumentColumn("ways", ColumnUnit::Id),
-            DocumentColumn("hit_rate_scaled", ColumnUnit::Share),
-            DocumentColumn("hit_rate_weighted", ColumnUnit::Share),
-            DocumentColumn("hit_rate_training", ColumnUnit::Share),
-            DocumentColumn("hit_rate_model", ColumnUnit::Share),
-            DocumentColumn("accuracy_scaled", ColumnUnit::Share),
-            DocumentColumn("accuracy_weighted", ColumnUnit::Share),
-        ],
+        columns: columns![
+            of: Text, size: Number, bytes: Bytes, ways: Id, hit_rate_scaled: Share,
+            hit_rate_weighted: Share, hit_rate_training: Share, hit_rate_model: Share,
+            accuracy_scaled: Share, accuracy_weighted: Share,
+        ].to_vec(),
         rows,
         text_rows: usize::MAX,
     });

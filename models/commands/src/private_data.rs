@@ -5,6 +5,7 @@ use crate::outlined::is_outlined;
 use mgz_analyzer::data::frame;
 use mgz_analyzer::data::memory_units::{LINE_BYTES, PAGE_BYTES};
 use mgz_analyzer::input::{objects::OBJECTS_FILE, quietly};
+use mgz_annotations_schema::ObjectKind;
 use std::fs::File;
 use std::path::Path;
 
@@ -130,19 +131,19 @@ impl PrivateData {
         let numbers = |name| frame::many_numbers(&table, name);
         let (process, start, bytes) = (numbers("process")?, numbers("start")?, numbers("bytes")?);
         let (begin, end) = (numbers("begin_ns")?, numbers("end_ns")?);
-        let named = kind.contains(&Some("thread-local"));
+        let named = kind.contains(&Some(ObjectKind::ThreadLocal.as_str()));
         let (mut tls, mut blocks) = (Vec::new(), Vec::new());
         for i in 0..table.height() {
             let range = (start[i], start[i].saturating_add(bytes[i]));
             let calls = || [stack[i], name[i]].into_iter().flatten();
-            match kind[i] {
-                Some("thread-local") => tls.push(range),
-                Some("anonymous")
+            match kind[i].map(ObjectKind::from) {
+                Some(ObjectKind::ThreadLocal) => tls.push(range),
+                Some(ObjectKind::Anonymous)
                     if !named && begin[i] == 0 && bytes[i] < MIN_MALLOC_MAPPING_BYTES =>
                 {
                     tls.push(range);
                 }
-                Some("heap") if end[i] != u64::MAX && calls().any(is_outlined) => {
+                Some(ObjectKind::Heap) if end[i] != u64::MAX && calls().any(is_outlined) => {
                     blocks.push(Block {
                         process: process[i],
                         start: range.0,

@@ -2,6 +2,7 @@
 
 use crate::reuse::{Engine, ReuseArguments, histogram_rows};
 use clap::ValueEnum;
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::ensure_accesses;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::commands::{open_trace, require_full, visit, warn_of_gaps};
@@ -365,10 +366,9 @@ pub(crate) fn with_interval(
     let mut table = histogram_rows(name, title, &bins);
     table.columns[2] = DocumentColumn("count_hat", ColumnUnit::Number);
     table.columns[3] = DocumentColumn("share_hat", ColumnUnit::Share);
-    table.columns.extend([
-        DocumentColumn("share_lo", ColumnUnit::Share),
-        DocumentColumn("share_hi", ColumnUnit::Share),
-    ]);
+    table
+        .columns
+        .extend(columns![share_lo: Share, share_hi: Share]);
     for (i, row) in table.rows.iter_mut().enumerate() {
         let share = row[3].as_f64().unwrap_or(0.0);
         let margin = ROUNDED_NORMAL_QUANTILE_OF_95_PCT * errors.get(i).copied().unwrap_or(0.0);
@@ -453,15 +453,11 @@ pub(crate) fn pair_table(
             "Use–reuse pairs by frequency × time distance"
         }
         .into(),
-        columns: vec![
-            DocumentColumn("use_function", ColumnUnit::Text),
-            DocumentColumn("use_line", ColumnUnit::Text),
-            DocumentColumn("reuse_function", ColumnUnit::Text),
-            DocumentColumn("reuse_line", ColumnUnit::Text),
-            DocumentColumn("share_hat", ColumnUnit::Share),
-            DocumentColumn("interval_mean_hat", ColumnUnit::Number),
-            DocumentColumn("cost_share_hat", ColumnUnit::Share),
-        ],
+        columns: columns![
+            use_function: Text, use_line: Text, reuse_function: Text, reuse_line: Text,
+            share_hat: Share, interval_mean_hat: Number, cost_share_hat: Share,
+        ]
+        .to_vec(),
         rows: rows.collect(),
         text_rows: usize::MAX,
     }

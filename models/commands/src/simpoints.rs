@@ -3,6 +3,7 @@
 use anyhow::Context;
 use clap::Args;
 use mgz_analyzer::cli::trace;
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::stream::AccessSegment;
 use mgz_analyzer::commands::{Common, ensure_accesses, open_trace, visit};
 use mgz_analyzer::data::code_map::CodeMap;
@@ -372,16 +373,11 @@ fn weights_of(trace: &Trace, document: &mut Document) -> Option<Weights> {
 
 fn simpoints_table(windows: &[Window], groups: &[Group], code: &CodeMap) -> DocumentTable {
     let begin = windows.iter().map(|w| w.first_time).min().unwrap_or(0);
-    let mut columns = vec![
-        DocumentColumn("simpoint", ColumnUnit::Id),
-        DocumentColumn("window", ColumnUnit::Id),
-        DocumentColumn("weight", ColumnUnit::Share),
-        DocumentColumn("windows", ColumnUnit::Count),
-        DocumentColumn("process", ColumnUnit::Id),
-        DocumentColumn("thread", ColumnUnit::Id),
-        DocumentColumn("from_s", ColumnUnit::Number),
-        DocumentColumn("duration_us", ColumnUnit::Number),
-    ];
+    let mut columns = columns![
+        simpoint: Id, window: Id, weight: Share, windows: Count, process: Id, thread: Id,
+        from_s: Number, duration_us: Number,
+    ]
+    .to_vec();
     columns.extend(QUANTITIES.map(|(_, name, unit)| DocumentColumn(name, unit)));
     columns.push(DocumentColumn("function", ColumnUnit::Text));
     let rows = groups.iter().enumerate().map(|(at, group)| {
@@ -441,12 +437,7 @@ fn reproduced_table(windows: &[Window], groups: &[Group]) -> DocumentTable {
     DocumentTable {
         name: "reproduced",
         title: "Means by window: of all windows, and of the chosen ones with their weights".into(),
-        columns: vec![
-            DocumentColumn("quantity", ColumnUnit::Text),
-            DocumentColumn("all", ColumnUnit::Number),
-            DocumentColumn("simpoints", ColumnUnit::Number),
-            DocumentColumn("error", ColumnUnit::Share),
-        ],
+        columns: columns![quantity: Text, all: Number, simpoints: Number, error: Share].to_vec(),
         rows: rows.to_vec(),
         text_rows: usize::MAX,
     }
@@ -465,12 +456,7 @@ fn windows_table(windows: &[Window], of: &[usize]) -> DocumentTable {
     DocumentTable {
         name: "windows",
         title: "Windows".into(),
-        columns: vec![
-            DocumentColumn("window", ColumnUnit::Id),
-            DocumentColumn("simpoint", ColumnUnit::Id),
-            DocumentColumn("weight", ColumnUnit::Share),
-            DocumentColumn("A", ColumnUnit::Count),
-        ],
+        columns: columns![window: Id, simpoint: Id, weight: Share, A: Count].to_vec(),
         rows: rows.collect(),
         text_rows: 0,
     }

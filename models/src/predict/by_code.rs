@@ -143,13 +143,13 @@ impl CodeModel {
                 first *= scale;
             }
             cold += first;
-            pieces.extend(model.distances.predict(size).into_iter().map(move |b| {
-                HistogramSegment {
-                    from: b.from,
-                    to: b.to,
-                    share: b.count * reuses,
-                }
-            }));
+            pieces.extend(
+                model
+                    .distances
+                    .predict(size)
+                    .into_iter()
+                    .map(move |b| HistogramSegment::new(b.from, b.to, b.count * reuses)),
+            );
         }
         CodePrediction {
             bins: collect(pieces.into_iter()),

@@ -44,11 +44,8 @@ pub fn weights(runs: &[Profile], methods: &[Method<'_>]) -> Option<Vec<f64>> {
 pub fn combine(parts: &[(f64, Vec<Bin>)]) -> Vec<Bin> {
     let pieces = parts.iter().flat_map(|(weight, bins)| {
         let total: f64 = bins.iter().map(|b| b.count).sum();
-        bins.iter().map(move |b| HistogramSegment {
-            from: b.from,
-            to: b.to,
-            share: weight * b.count / total.max(1e-300),
-        })
+        bins.iter()
+            .map(move |b| HistogramSegment::new(b.from, b.to, weight * b.count / total.max(1e-300)))
     });
     collect(pieces)
 }

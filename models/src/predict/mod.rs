@@ -88,6 +88,12 @@ pub struct HistogramSegment {
     pub share: f64,
 }
 
+impl HistogramSegment {
+    pub(crate) fn new(from: f64, to: f64, share: f64) -> HistogramSegment {
+        HistogramSegment { from, to, share }
+    }
+}
+
 /// Collects pieces on a fine scale: bins of an eighth of an octave; whole values below 16.
 pub fn collect(pieces: impl Iterator<Item = HistogramSegment>) -> Vec<Bin> {
     let mut cells: std::collections::BTreeMap<usize, f64> = std::collections::BTreeMap::new();
@@ -133,11 +139,7 @@ pub(crate) fn cell_edge(index: usize) -> f64 {
 pub(crate) fn spread(piece: &HistogramSegment, mut put: impl FnMut(usize, f64)) {
     // A model file may contain sizes beyond all memories, but cells end there.
     let bounded = |v: f64| if v.is_nan() { 0.0 } else { v.clamp(0.0, 1e18) };
-    let piece = &HistogramSegment {
-        from: bounded(piece.from),
-        to: bounded(piece.to),
-        share: piece.share,
-    };
+    let piece = &HistogramSegment::new(bounded(piece.from), bounded(piece.to), piece.share);
     let width = piece.to - piece.from;
     if width <= 1.0 + 1e-9 {
         return put(cell(piece.from), piece.share);
@@ -153,17 +155,9 @@ pub(crate) fn spread(piece: &HistogramSegment, mut put: impl FnMut(usize, f64)) 
 pub(crate) fn scaled(piece: &HistogramSegment, factor: f64) -> HistogramSegment {
     if piece.to - piece.from <= 1.0 + 1e-9 {
         let at = piece.from * factor;
-        return HistogramSegment {
-            from: at,
-            to: at + 1.0,
-            share: piece.share,
-        };
+        return HistogramSegment::new(at, at + 1.0, piece.share);
     }
-    HistogramSegment {
-        from: piece.from * factor,
-        to: piece.to * factor,
-        share: piece.share,
-    }
+    HistogramSegment::new(piece.from * factor, piece.to * factor, piece.share)
 }
 
 /// Pieces of a histogram on a scale: one per bin that has values, narrowed to the values that it
@@ -178,14 +172,7 @@ pub(crate) fn histogram_segments(bins: &[Bin], scale: &Scale) -> Vec<HistogramSe
                 piece.to = bin.to;
                 piece.share += share;
             }
-            _ => out.push((
-                index,
-                HistogramSegment {
-                    from: bin.from,
-                    to: bin.to,
-                    share,
-                },
-            )),
+            _ => out.push((index, HistogramSegment::new(bin.from, bin.to, share))),
         }
     }
     out.into_iter().map(|(_, piece)| piece).collect()
@@ -211,16 +198,8 @@ pub(crate) mod tests {
     fn pieces_keep_their_share_and_powers_of_two_are_edges() {
         let got = collect(
             [
-                HistogramSegment {
-                    from: 3.0,
-                    to: 100.0,
-                    share: 0.5,
-                },
-                HistogramSegment {
-                    from: 7.0,
-                    to: 8.0,
-                    share: 0.25,
-                },
+                HistogramSegment::new(3.0, 100.0, 0.5),
+                HistogramSegment::new(7.0, 8.0, 0.25),
             ]
             .into_iter(),
         );

@@ -82,11 +82,7 @@ fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<H
             let share = 1.0 / parts.len().max(1) as f64;
             parts
                 .iter()
-                .map(|p| HistogramSegment {
-                    from: p.from,
-                    to: p.to.max(p.from + 1.0),
-                    share,
-                })
+                .map(|p| HistogramSegment::new(p.from, p.to.max(p.from + 1.0), share))
                 .collect()
         }
     }
@@ -115,11 +111,7 @@ fn cells_of(bins: &[Bin], basis: Basis) -> Vec<f64> {
     let total: f64 = bins.iter().map(|b| b.count).sum();
     let mut cells = Vec::new();
     for bin in bins {
-        let piece = HistogramSegment {
-            from: bin.from,
-            to: bin.to,
-            share: bin.count / total.max(1e-300),
-        };
+        let piece = HistogramSegment::new(bin.from, bin.to, bin.count / total.max(1e-300));
         spread(&piece, |c, share| {
             add(&mut cells, target_cell(c, basis), share)
         });
@@ -311,30 +303,9 @@ mod tests {
             size: 1.0,
             patterns: vec![Pattern::Constant, Pattern::Linear],
             mix: vec![
-                (
-                    HistogramSegment {
-                        from: 1.0,
-                        to: 2.0,
-                        share: 0.25,
-                    },
-                    vec![1.0, 0.0],
-                ),
-                (
-                    HistogramSegment {
-                        from: 4.0,
-                        to: 8.0,
-                        share: 0.5,
-                    },
-                    vec![0.5, 0.5],
-                ),
-                (
-                    HistogramSegment {
-                        from: 64.0,
-                        to: 128.0,
-                        share: 0.25,
-                    },
-                    vec![0.0, 1.0],
-                ),
+                (HistogramSegment::new(1.0, 2.0, 0.25), vec![1.0, 0.0]),
+                (HistogramSegment::new(4.0, 8.0, 0.5), vec![0.5, 0.5]),
+                (HistogramSegment::new(64.0, 128.0, 0.25), vec![0.0, 1.0]),
             ],
             residual: 0.0,
         };
@@ -351,14 +322,7 @@ mod tests {
         // third of [2,4).
         let mut parts = [0.0; 2];
         for (i, source) in [(1.0, 2.0), (2.0, 4.0)].iter().enumerate() {
-            let moved = scaled(
-                &HistogramSegment {
-                    from: source.0,
-                    to: source.1,
-                    share: 1.0,
-                },
-                3.0,
-            );
+            let moved = scaled(&HistogramSegment::new(source.0, source.1, 1.0), 3.0);
             let (from, to) = if moved.to - moved.from > 1.0 {
                 (moved.from, moved.to)
             } else {
@@ -436,7 +400,7 @@ mod tests {
             let total: f64 = pieces.iter().map(|p| p.2).sum();
             let mix: Vec<(HistogramSegment, Vec<f64>)> = pieces
                 .iter()
-                .map(|&(from, width, share, a, b)| (HistogramSegment { from, to: from + width, share: share / total }, vec![a * b, a * (1.0 - b), 1.0 - a]))
+                .map(|&(from, width, share, a, b)| (HistogramSegment::new(from, from + width, share / total), vec![a * b, a * (1.0 - b), 1.0 - a]))
                 .collect();
             let model = MultiModel { basis: Basis::Log, size: 1000.0, patterns: patterns.clone(), mix: mix.clone(), residual: 0.0 };
             let moved: Vec<(f64, f64)> = mix

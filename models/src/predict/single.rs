@@ -150,13 +150,9 @@ impl SingleModel {
             let mean = (fit.constant + fit.factor * fit.pattern.of(size)).max(0.0);
             let (from, to) = (mean * fit.low, mean * fit.high);
             if to - from <= 1.0 {
-                HistogramSegment {
-                    from: mean.round(),
-                    to: mean.round() + 1.0,
-                    share,
-                }
+                HistogramSegment::new(mean.round(), mean.round() + 1.0, share)
             } else {
-                HistogramSegment { from, to, share }
+                HistogramSegment::new(from, to, share)
             }
         }))
     }

@@ -3,6 +3,8 @@
 //! [`CacheLine`] and [`Page`] are separate types, so that a line cannot be confused with an address
 //! or a page.
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of a cache line. Source: the line size that CPUID reports (leaf 1, EBX, bits 15 to 8) is
 /// 64 bytes on all x86-64 processors so far.
 pub const LINE_BYTES: u64 = 64;
@@ -19,17 +21,7 @@ macro_rules! unit {
     ($(#[$doc:meta])* $name:ident, $bytes:ident, $shift:ident) => {
         $(#[$doc])*
         #[derive(
-            Clone,
-            Copy,
-            Debug,
-            Default,
-            PartialEq,
-            Eq,
-            PartialOrd,
-            Ord,
-            Hash,
-            serde::Serialize,
-            serde::Deserialize,
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
         )]
         #[serde(transparent)]
         #[repr(transparent)]

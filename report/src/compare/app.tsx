@@ -45,7 +45,7 @@ function Verdict_({ c }: { c: Obj }) {
   const tally = ORDER.map((v) => [v, changes.filter((r) => verdictOf(r) === v).length] as const);
   const sentences = strs(c["verdict"]);
   const run = changes.filter((r) => r["kind"] === "run");
-  const gate = strs(c["gate"]);
+  const gate = objs(c["gate"]).map((g) => ({ failed: g["failed"] === true, text: str(g["text"]) }));
   const said = [...strs(c["warnings"]), ...strs(c["remarks"])];
   const bad = news.filter((r) => verdictOf(r) === "worse").length;
   const good = news.filter((r) => verdictOf(r) === "better").length;
@@ -56,7 +56,7 @@ function Verdict_({ c }: { c: Obj }) {
         <h1 title={titleOf(c)}>{short(titleOf(c), 110)}</h1>
         <p class={`headline ${bad > 0 ? "worse" : good > 0 ? "better" : ""}`}>{head}</p>
         <ul class="sentences">{sentences.map((s, i) => <li key={i}><Marked text={s} /></li>)}</ul>
-        {gate.length > 0 && <ul class="gate" aria-label="Conditions">{gate.map((g, i) => <li key={i} class={g.startsWith("FAILED") ? "worse" : "better"}>{g.startsWith("FAILED") ? "✗" : "✓"} {g}</li>)}</ul>}
+        {gate.length > 0 && <ul class="gate" aria-label="Conditions">{gate.map((g, i) => <li key={i} class={g.failed ? "worse" : "better"}>{g.failed ? "✗" : "✓"} {g.text}</li>)}</ul>}
         <p class="note tally">{tally.map(([v, n]) => <span key={v}><Word row={{ verdict: v }} /> {n}</span>)}<span>of {changes.length} comparisons of {runsWord(c)}</span></p>
       </section>
       <Panel title="Is the run better?" note="Both builds with their 95 % intervals, on one scale a row. All numbers are better if they are smaller.">

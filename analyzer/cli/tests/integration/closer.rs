@@ -1,12 +1,10 @@
 //! Partial results, objects, parts of the run and estimates, on synthetic traces.
 
 use crate::analyze;
-use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
-use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow_schema::{Field, Schema};
+use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_columns, write_trace};
+use arrow_array::{ArrayRef, StringArray, UInt32Array, UInt64Array};
 use mgz_annotations_schema::manifest::OBJECTS;
 use mgz_annotations_schema::sidecar::{Loop, NONE};
-use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -339,22 +337,7 @@ fn write_objects(folder: &Path, lives: &[Life]) {
         ("begin_ns", u64s(|l| l.2)),
         ("end_ns", u64s(|l| l.3)),
     ];
-    let schema = Arc::new(Schema::new(
-        columns
-            .iter()
-            .map(|(name, c)| Field::new(*name, c.data_type().clone(), false))
-            .collect::<Vec<_>>(),
-    ));
-    let mut writer = ArrowWriter::try_new(
-        std::fs::File::create(folder.join(OBJECTS)).unwrap(),
-        schema.clone(),
-        None,
-    )
-    .unwrap();
-    writer
-        .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
-        .unwrap();
-    writer.close().unwrap();
+    write_columns(&folder.join(OBJECTS), columns);
 }
 
 #[test]

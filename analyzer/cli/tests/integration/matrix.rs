@@ -68,7 +68,6 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
             "--width 1 --bins log-linear",
             "--width 1048576 --bins log-linear",
         ],
-        ("reuse", "partitions") => &["--partitions 1", "--partitions 7"],
         ("reuse", "relative-error") => &["--relative-error 0.01"],
         ("reuse", "absolute-error") => &["--absolute-error 0", "--absolute-error 100"],
         ("reuse", "exact-below") => &["--exact-below 10 --absolute-error 10"],
@@ -152,7 +151,6 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
             "--train {trace} --train {trace} --size-from sampling",
         ],
         ("predict", "block") => &["--train {full} --train {larger} --block 4K --size 9"],
-        ("predict", "partitions") => &["--train {full} --train {larger} --partitions 10 --size 9"],
         ("predict", "cache") => &[
             "--model {model} --size 100 --cache 1",
             "--model {model} --size 100 --cache 64K",

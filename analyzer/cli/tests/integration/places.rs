@@ -1,11 +1,9 @@
 //! Rows of objects, of memory regions and of intervals against their definitions, on small
 //! synthetic traces.
 
-use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
-use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow_schema::{Field, Schema};
+use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_columns, write_trace};
+use arrow_array::{ArrayRef, Float64Array, StringArray, UInt32Array, UInt64Array};
 use mgz_annotations_schema::manifest::{OBJECTS, WINDOWS};
-use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -70,23 +68,7 @@ fn write_objects(folder: &Path) {
         ("begin_ns", u64s(|l| l.3)),
         ("end_ns", u64s(|l| l.4)),
     ];
-    write_table(&folder.join(OBJECTS), columns);
-}
-
-/// Writes a table of the trace.
-fn write_table(path: &Path, columns: Vec<(&str, ArrayRef)>) {
-    let schema = Arc::new(Schema::new(
-        columns
-            .iter()
-            .map(|(name, c)| Field::new(*name, c.data_type().clone(), true))
-            .collect::<Vec<_>>(),
-    ));
-    let mut writer =
-        ArrowWriter::try_new(std::fs::File::create(path).unwrap(), schema.clone(), None).unwrap();
-    writer
-        .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
-        .unwrap();
-    writer.close().unwrap();
+    write_columns(&folder.join(OBJECTS), columns);
 }
 
 fn object_at(process: u32, address: u64, time: u64) -> &'static str {
@@ -437,7 +419,7 @@ fn write_burst(folder: &Path, rows: &[SampleRow]) {
             )),
         ),
     ];
-    write_table(&folder.join(WINDOWS), columns);
+    write_columns(&folder.join(WINDOWS), columns);
 }
 
 /// Windows by CPU time: 30 of 40 begin in one function and continue in the other for most of their
@@ -493,7 +475,7 @@ fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured()
             )),
         ),
     ];
-    write_table(&folder.path().join(WINDOWS), columns);
+    write_columns(&folder.path().join(WINDOWS), columns);
     let result = analyze(folder.path(), &[]);
     let [first, second] = [0, 1].map(|at: usize| &result["functions"][at]);
     assert_eq!(

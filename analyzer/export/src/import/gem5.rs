@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, ErrorKind};
 
 /// First bytes of a trace.
-pub const MAGIC: &[u8] = b"gem5";
+pub const GEM5_MAGIC: &[u8] = b"gem5";
 /// Length of a message at most, bytes. The header has a name for each requestor. Source: Chosen.
 const MAX_MESSAGE_BYTES: u64 = 1 << 24;
 /// Commands have smaller numbers.
@@ -148,9 +148,9 @@ fn thread_of(requestor: u16) -> u32 {
 /// Reads a trace. Each requestor that the header names becomes a thread.
 pub fn read_gem5(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Result<Imported> {
     let mut found = Imported::default();
-    let mut magic = [0; MAGIC.len()];
+    let mut magic = [0; GEM5_MAGIC.len()];
     fill(input, &mut magic).context("the trace cannot be read")?;
-    if magic != *MAGIC {
+    if magic != *GEM5_MAGIC {
         bail!("it does not begin as a packet trace of gem5");
     }
     let mut message = Vec::new();
@@ -208,7 +208,7 @@ mod tests {
 
     /// Messages after their lengths, behind the first bytes.
     fn trace(messages: impl IntoIterator<Item = Message>) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
+        let mut bytes = GEM5_MAGIC.to_vec();
         for message in messages {
             leb128::encode(message.bytes.len() as u64, |byte| bytes.push(byte));
             bytes.extend(message.bytes);

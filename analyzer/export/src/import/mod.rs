@@ -12,7 +12,7 @@ use crate::accesses::dr;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use mgz_analyzer::commands::byte_bar;
-use mgz_annotations_schema::tell;
+use mgz_annotations_schema::{TraceBackend, tell};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -150,7 +150,7 @@ fn tool_of(path: &Path) -> anyhow::Result<From> {
         fill(&mut *unpack::open(path, &byte_bar(0))?, &mut head)?;
     }
     let lackey: [&[u8]; 4] = [b"==", b"I  ", b" L ", b" S "];
-    if head.starts_with(gem5::MAGIC) {
+    if head.starts_with(gem5::GEM5_MAGIC) {
         return Ok(From::Gem5);
     }
     if lackey.iter().any(|begin| head.starts_with(begin)) {
@@ -184,7 +184,7 @@ pub fn run_import(arguments: &ImportArguments) -> anyhow::Result<ExitCode> {
     let mut out = TraceWriter::new(&arguments.output)?;
     out.manifest.backend = from
         .to_possible_value()
-        .map_or_else(String::new, |v| v.get_name().into());
+        .map_or_else(TraceBackend::default, |v| v.get_name().into());
     out.manifest.backend_why = format!("imported from {shown}");
     let read = |out: &mut TraceWriter| {
         if from == From::Drmemtrace {

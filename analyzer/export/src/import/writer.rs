@@ -5,8 +5,9 @@ use anyhow::Context;
 use arrow_array::{
     ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{Field, Schema, SchemaRef};
 use mgz_analyzer::data::memory_units::PAGE_BYTES;
+use mgz_analyzer::input::arrow_type;
 use mgz_annotations_schema::manifest::{
     ANNOTATIONS_DIR, COLUMNS, MANIFEST, Manifest, Module, SAMPLES_DIR, TRACE_FORMAT, TRACE_VERSION,
     Thread,
@@ -92,16 +93,6 @@ fn properties() -> WriterProperties {
         .set_offset_index_disabled(true)
         .set_data_page_size_limit(PAGE_LIMIT_BYTES)
         .build()
-}
-
-fn arrow_type(name: &str) -> DataType {
-    match name {
-        "u8" => DataType::UInt8,
-        "u16" => DataType::UInt16,
-        "u32" => DataType::UInt32,
-        "bool" => DataType::Boolean,
-        _ => DataType::UInt64,
-    }
 }
 
 impl TraceWriter {

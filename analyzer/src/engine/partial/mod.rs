@@ -22,7 +22,7 @@ use mgz_annotations_schema::manifest::Manifest;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
-use stored::{MAGIC, Stored};
+use stored::{PARTIAL_MAGIC, Stored};
 
 /// Why a partial result cannot be written, read or merged.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ impl Partial {
 
     fn write_to(&self, path: &Path) -> std::io::Result<()> {
         let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-        file.write_all(MAGIC)?;
+        file.write_all(PARTIAL_MAGIC)?;
         Stored::of(self)?.write(&mut file)?;
         file.into_inner().map_err(|e| e.into_error())?.sync_data()
     }
@@ -82,7 +82,7 @@ impl Partial {
         std::fs::File::open(path)
             .and_then(|mut f| f.read_exact(&mut magic))
             .is_ok()
-            && magic == *MAGIC
+            && magic == *PARTIAL_MAGIC
     }
 
     /// Reads a file that this version's [`Partial::write`] wrote.
@@ -96,7 +96,7 @@ impl Partial {
         let mut magic = [0; 8];
         file.read_exact(&mut magic)
             .map_err(|_| fail("not a partial result (too short)".into()))?;
-        if magic != *MAGIC {
+        if magic != *PARTIAL_MAGIC {
             return Err(fail("not a partial result of this version".into()));
         }
         let read = || {

@@ -1,6 +1,6 @@
 //! A partial result as stored in a file: plain tables, checked when they are read.
 //!
-//! The file holds [`MAGIC`], then zstd of [`Stored`] in the
+//! The file holds [`PARTIAL_MAGIC`], then zstd of [`Stored`] in the
 //! [postcard](https://postcard.jamesmunns.com/wire-format) format.
 
 use super::Partial;
@@ -23,7 +23,7 @@ use std::io::{BufRead, Read, Write};
 use std::sync::Arc;
 
 /// The first bytes of a file of this version.
-pub(super) const MAGIC: &[u8; 8] = b"MGZPARTA";
+pub(super) const PARTIAL_MAGIC: &[u8; 8] = b"MGZPARTA";
 /// Maximum unpacked bytes of a file; more is damage.
 const MAX_BYTES: u64 = 1 << 34;
 /// Maximum number of bins of a histogram of distances; [`Histogram`] has fewer.

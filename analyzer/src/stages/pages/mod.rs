@@ -171,7 +171,7 @@ impl BlockTable {
         touch: Touch,
         mut left: impl FnMut(u64, (u64, u64, u64)),
     ) {
-        let Some(key) = slot::pack(unit, owner) else {
+        let Some(key) = slot::pack_slot_key(unit, owner) else {
             left(unit, (touch.starts, reuse.reuses, reuse.distance));
             return self.partitions.store.add_odd(unit, owner, reuse, touch);
         };
@@ -197,7 +197,7 @@ impl BlockTable {
     /// Counts a touch of a unit by an owner.
     #[inline(always)]
     pub fn add(&mut self, unit: u64, owner: u32, reuse: &GroupReuse, touch: Touch) {
-        let Some(key) = slot::pack(unit, owner) else {
+        let Some(key) = slot::pack_slot_key(unit, owner) else {
             return self.partitions.store.add_odd(unit, owner, reuse, touch);
         };
         match TouchRecord::new(key, reuse, touch) {

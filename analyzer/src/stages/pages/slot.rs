@@ -9,7 +9,7 @@ const OWNER_BITS: u32 = 23;
 
 /// The key of a unit and an owner; `None` if they do not fit into one. It is never `u64::MAX`.
 #[inline(always)]
-pub(crate) fn pack(unit: u64, owner: u32) -> Option<u64> {
+pub(crate) fn pack_slot_key(unit: u64, owner: u32) -> Option<u64> {
     (unit >> (64 - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1)
         .then_some(unit << OWNER_BITS | u64::from(owner))
 }
@@ -218,14 +218,14 @@ mod tests {
     #[test]
     fn keys_are_of_units_and_owners_that_fit() {
         for (at, number) in [(0, 0), (5, 9), ((1 << 41) - 1, (1 << 23) - 2)] {
-            let key = pack(at, number).unwrap();
+            let key = pack_slot_key(at, number).unwrap();
             assert_eq!((unit(key), owner_of_key(key)), (at, number));
             assert_ne!(key, u64::MAX);
         }
         assert!(
-            pack(1 << 41, 0).is_none()
-                && pack(0, (1 << 23) - 1).is_none()
-                && pack(0, u32::MAX).is_none()
+            pack_slot_key(1 << 41, 0).is_none()
+                && pack_slot_key(0, (1 << 23) - 1).is_none()
+                && pack_slot_key(0, u32::MAX).is_none()
         );
     }
 

@@ -15,7 +15,7 @@ const MAX_SLOTS: usize = 1 << 12;
 /// The table is too small if more than one touch in this many finds another slot. An evicted slot
 /// is four times as long as a record.
 const TOO_MANY: usize = 4;
-/// A free slot: [`crate::stages::pages::slot::pack`] never returns this key.
+/// A free slot: [`crate::stages::pages::slot::pack_slot_key`] never returns this key.
 const FREE_KEY: u64 = u64::MAX;
 
 #[derive(Default)]

@@ -361,34 +361,16 @@ impl SampleReuse {
     ) {
         self.groups
             .reserve(1 + rows.group.iter().fold(0, |most, g| most.max(g.raw())) as usize);
-        let groups = &mut self.groups;
-        let (levels, intervals, waiting, blocks) = (
-            &mut self.levels,
-            &mut self.intervals,
-            &mut self.waiting,
-            &mut self.blocks,
-        );
-        blocks.clear();
+        self.blocks.clear();
         let before = self.rows;
         match (&mut totals.zoom, &place.heat) {
             (Some(zoom), _) => {
                 if self.part.0 != place.part {
                     self.part = (place.part, before);
                 }
-                let extra = zoom.sink(rows, place, groups.scratch.len(), before, self.part.1);
-                self.engine.run(
-                    rows.address,
-                    rows.size,
-                    Group::raw_slice(rows.group),
-                    &mut Sink {
-                        groups,
-                        levels,
-                        intervals,
-                        waiting,
-                        blocks,
-                        extra,
-                    },
-                );
+                let groups = self.groups.scratch.len();
+                let extra = zoom.sink(rows, place, groups, before, self.part.1);
+                self.count(rows, extra);
             }
             (None, Some(heat)) => {
                 let extra = HeatSink {
@@ -398,36 +380,26 @@ impl SampleReuse {
                     column: place.column,
                     started: None,
                 };
-                self.engine.run(
-                    rows.address,
-                    rows.size,
-                    Group::raw_slice(rows.group),
-                    &mut Sink {
-                        groups,
-                        levels,
-                        intervals,
-                        waiting,
-                        blocks,
-                        extra,
-                    },
-                );
+                self.count(rows, extra);
             }
-            (None, None) => self.engine.run(
-                rows.address,
-                rows.size,
-                Group::raw_slice(rows.group),
-                &mut Sink {
-                    groups,
-                    levels,
-                    intervals,
-                    waiting,
-                    blocks,
-                    extra: (),
-                },
-            ),
+            (None, None) => self.count(rows, ()),
         }
         self.waiting.settle(&mut self.groups, &mut self.intervals);
         self.rows += rows.len() as u64;
+    }
+
+    /// Counts the reuses of rows.
+    fn count<E: Extra>(&mut self, rows: &ColumnSlices<'_>, extra: E) {
+        let mut sink = Sink {
+            groups: &mut self.groups,
+            levels: &mut self.levels,
+            intervals: &mut self.intervals,
+            waiting: &mut self.waiting,
+            blocks: &mut self.blocks,
+            extra,
+        };
+        let groups = Group::raw_slice(rows.group);
+        self.engine.run(rows.address, rows.size, groups, &mut sink);
     }
 
     /// Numbers of the touched blocks, if the rows of the last call are all rows of the sample and

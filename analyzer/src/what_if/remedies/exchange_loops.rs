@@ -2,7 +2,7 @@
 
 use crate::findings::gains::Costs;
 use crate::findings::sites::SiteFacts;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::rows_of_array::Shape;
 use crate::what_if::target::sites;
@@ -60,7 +60,7 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
 }
 
 impl Remedy for ExchangeLoops {
-    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &Memory) {
+    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &NewMemory) {
         for load in loads {
             let address = match self.walks.get(&load.site) {
                 Some(Walk::AlongColumns(shape)) => shape.by_columns(load),

@@ -4,7 +4,7 @@ use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
 use crate::what_if::element::{Layouts, Node, Nodes, field_ranges, layouts, nodes, part_at};
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
 use mgz_annotations_schema::lock::locked;
@@ -90,7 +90,7 @@ impl Halves {
 }
 
 impl Remedy for HotCold {
-    fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory) {
+    fn apply(&self, process: u32, loads: &mut [Load], memory: &NewMemory) {
         let mut taken = locked(&self.taken);
         for load in loads {
             let halves = self.halves.get(&load.object);

@@ -2,7 +2,7 @@
 
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
 }
 
 impl Remedy for HugePages {
-    fn apply(&self, _process: u32, _loads: &mut [Load], _memory: &Memory) {}
+    fn apply(&self, _process: u32, _loads: &mut [Load], _memory: &NewMemory) {}
 
     fn moves(&self) -> bool {
         false

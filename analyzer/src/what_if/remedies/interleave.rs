@@ -3,7 +3,7 @@
 use crate::data::object_map::Recent;
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::replay::load;
 use crate::what_if::target::objects_named;
@@ -110,7 +110,7 @@ impl Interleave {
 }
 
 impl Remedy for Interleave {
-    fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory) {
+    fn apply(&self, process: u32, loads: &mut [Load], memory: &NewMemory) {
         let mut taken = locked(&self.taken);
         for load in loads {
             let Some(array) = self.arrays.get(&(process, load.start)) else {

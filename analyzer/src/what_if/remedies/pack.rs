@@ -2,8 +2,8 @@
 
 use crate::findings::gains::Costs;
 use crate::what_if::element::layouts;
-use crate::what_if::memory::Memory;
-use crate::what_if::remedies::reorder::Order;
+use crate::what_if::memory::NewMemory;
+use crate::what_if::remedies::reorder::FieldOrder;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
 use std::collections::BTreeMap;
@@ -16,12 +16,12 @@ pub(crate) const PACK: Kind = Kind {
 };
 
 struct Pack {
-    orders: BTreeMap<u32, Order>,
+    orders: BTreeMap<u32, FieldOrder>,
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
     let found = objects_named(costs, &spec.target)?;
-    let mut orders = Order::of(layouts(costs, &found, &spec.target)?);
+    let mut orders = FieldOrder::of(layouts(costs, &found, &spec.target)?);
     orders.retain(|_, order| order.is_smaller());
     match orders.is_empty() {
         true => Err(format!(
@@ -33,7 +33,7 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
 }
 
 impl Remedy for Pack {
-    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &Memory) {
+    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &NewMemory) {
         for load in loads {
             let order = self.orders.get(&load.object);
             if let Some((order, (place, offset))) = order.and_then(|o| Some((o, o.place(load)?))) {
@@ -60,7 +60,7 @@ mod tests {
     fn elements_without_unused_bytes_have_fewer_lines() {
         // 12 of 48 bytes are read.
         let layout = fields(48, &[(0, 8, 10), (40, 4, 10)]);
-        let orders = Order::of([(1, layout)].into());
+        let orders = FieldOrder::of([(1, layout)].into());
         assert!(orders[&1].is_smaller());
         let remedy = Pack { orders };
         let both = (0..4096u64).flat_map(|i| [i * 48, i * 48 + 40]);

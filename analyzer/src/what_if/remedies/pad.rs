@@ -3,7 +3,7 @@
 use crate::data::memory_units::LINE_BYTES;
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedies::transpose::shapes;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use mgz_annotations_schema::lock::locked;
@@ -43,7 +43,7 @@ impl Pad {
 }
 
 impl Remedy for Pad {
-    fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory) {
+    fn apply(&self, process: u32, loads: &mut [Load], memory: &NewMemory) {
         let mut moved = locked(&self.moved);
         for load in loads.iter_mut().filter(|l| l.bytes > 0) {
             let Some(&row) = self.rows.get(&load.object) else {

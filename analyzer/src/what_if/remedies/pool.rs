@@ -3,7 +3,7 @@
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
 use crate::what_if::element::{Node, Nodes, nodes};
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
 use mgz_annotations_schema::lock::locked;
@@ -51,7 +51,7 @@ impl Pool {
 }
 
 impl Remedy for Pool {
-    fn apply(&self, process: u32, loads: &mut [Load], memory: &Memory) {
+    fn apply(&self, process: u32, loads: &mut [Load], memory: &NewMemory) {
         let mut taken = locked(&self.taken);
         for load in loads {
             let Some(node) = Node::of(load, &self.nodes) else {

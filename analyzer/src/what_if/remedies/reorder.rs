@@ -3,7 +3,7 @@
 use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
 use crate::what_if::element::{Layouts, Place, field_ranges, layouts, part_at};
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) const REORDER: Kind = Kind {
 };
 
 /// New order of an element's parts.
-pub(super) struct Order {
+pub(super) struct FieldOrder {
     /// Bytes of an element in the old order.
     element: u64,
     parts: Vec<(u64, u64)>,
@@ -26,14 +26,14 @@ pub(super) struct Order {
     pub(super) bytes: u64,
 }
 
-impl Order {
+impl FieldOrder {
     /// The orders of some layouts.
-    pub(super) fn of(layouts: Layouts) -> BTreeMap<u32, Order> {
-        let of = |(object, fields): (u32, Fields)| (object, Order::new(&fields));
+    pub(super) fn of(layouts: Layouts) -> BTreeMap<u32, FieldOrder> {
+        let of = |(object, fields): (u32, Fields)| (object, FieldOrder::new(&fields));
         layouts.into_iter().map(of).collect()
     }
 
-    fn new(fields: &Fields) -> Order {
+    fn new(fields: &Fields) -> FieldOrder {
         let parts = field_ranges(fields);
         let mut rows = vec![0u64; parts.len()];
         for field in &fields.list {
@@ -53,7 +53,7 @@ impl Order {
             end = offsets[part] + bytes;
         }
         let widest = parts.iter().map(|p| alignment(p.1)).max().unwrap_or(1);
-        Order {
+        FieldOrder {
             element: fields.element,
             parts,
             offsets,
@@ -80,18 +80,18 @@ fn alignment(bytes: u64) -> u64 {
 }
 
 struct Reorder {
-    orders: BTreeMap<u32, Order>,
+    orders: BTreeMap<u32, FieldOrder>,
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
     let found = objects_named(costs, &spec.target)?;
     Ok(Box::new(Reorder {
-        orders: Order::of(layouts(costs, &found, &spec.target)?),
+        orders: FieldOrder::of(layouts(costs, &found, &spec.target)?),
     }))
 }
 
 impl Remedy for Reorder {
-    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &Memory) {
+    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &NewMemory) {
         for load in loads {
             let order = self.orders.get(&load.object);
             let placed = order.and_then(|o| Some((o.place(load)?, o.element)));
@@ -116,7 +116,7 @@ mod tests {
     fn hot_fields_of_two_lines_come_into_one() {
         let layout = fields(128, &[(0, 8, 5), (16, 4, 90), (120, 8, 90)]);
         let remedy = Reorder {
-            orders: Order::of([(1, layout)].into()),
+            orders: FieldOrder::of([(1, layout)].into()),
         };
         let pairs = (0..1000u64).flat_map(|i| [i * 128 + 16, i * 128 + 120]);
         let walk = block(pairs, 128_000);

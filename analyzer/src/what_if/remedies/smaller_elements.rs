@@ -1,7 +1,7 @@
 //! Smaller elements: all addresses of an object move towards its begin by a factor.
 
 use crate::findings::gains::Costs;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
 
@@ -32,7 +32,7 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
 }
 
 impl Remedy for SmallerElements {
-    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &Memory) {
+    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &NewMemory) {
         let moved = loads.iter_mut();
         for load in moved.filter(|l| l.bytes > 0 && self.objects.contains(&l.object)) {
             load.address = load.start + load.offset() / self.factor;

@@ -2,7 +2,7 @@
 
 use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::sites;
 use std::collections::{BTreeMap, HashSet};
@@ -40,7 +40,7 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
 }
 
 impl Remedy for Sort {
-    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &Memory) {
+    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &NewMemory) {
         // By load instruction: its rows.
         let mut rows: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (at, load) in loads.iter().enumerate() {

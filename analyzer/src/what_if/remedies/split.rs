@@ -3,7 +3,7 @@
 use crate::findings::fields::Fields;
 use crate::findings::gains::Costs;
 use crate::what_if::element::{Layouts, Place, field_ranges, layouts, part_at};
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::target::objects_named;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Split {
 }
 
 impl Remedy for Split {
-    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &Memory) {
+    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &NewMemory) {
         for load in loads {
             let Some((element, parts)) = self.elements.get(&load.object) else {
                 continue;

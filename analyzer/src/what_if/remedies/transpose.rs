@@ -1,7 +1,7 @@
 //! Transpose: rows and columns of an array are exchanged.
 
 use crate::findings::gains::Costs;
-use crate::what_if::memory::Memory;
+use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
 use crate::what_if::rows_of_array::Shape;
 use crate::what_if::target::objects_named;
@@ -48,7 +48,7 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
 }
 
 impl Remedy for Transpose {
-    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &Memory) {
+    fn apply(&self, _process: u32, loads: &mut [Load], _memory: &NewMemory) {
         for load in loads {
             let shape = self.shapes.get(&load.object);
             if let Some(address) = shape.and_then(|s| s.by_columns(load)) {

@@ -62,6 +62,14 @@ impl Maker {
     }
 }
 
+fn placed(sidecar: usize, module: u16, bias: u64) -> Placement {
+    Placement {
+        sidecar,
+        module,
+        bias,
+    }
+}
+
 fn site(a: u8, disp: i64) -> Site {
     Site {
         a,
@@ -101,14 +109,7 @@ fn header(kind: SegmentKind, first_slot: u64, slots: &[Slot]) -> SegmentHeader {
 fn expand_kind(sidecar: &Sidecar, kind: SegmentKind, slots: &[Slot]) -> (RowBatch, Counters) {
     let sidecar = Sidecar::from_bytes(&sidecar.to_bytes().unwrap()).expect("a valid sidecar");
     let tables = Tables::new([&sidecar]).unwrap();
-    let mut expander = Expander::new(
-        &tables,
-        &[Placement {
-            sidecar: 0,
-            module: 3,
-            bias: BIAS,
-        }],
-    );
+    let mut expander = Expander::new(&tables, &[placed(0, 3, BIAS)]);
     let mut out = RowBatch::default();
     expander.segment(&header(kind, 0, slots), slots, &mut 0, &mut out);
     expander.finish(&mut out);
@@ -247,11 +248,7 @@ fn marks_of_the_time_divide_the_rows() {
         for length in [slots.len(), 1] {
             let sidecar = Sidecar::from_bytes(&m.0.to_bytes().unwrap()).unwrap();
             let tables = Tables::new([&sidecar]).unwrap();
-            let place = Placement {
-                sidecar: 0,
-                module: 3,
-                bias: BIAS,
-            };
+            let place = placed(0, 3, BIAS);
             let mut expander = Expander::new(&tables, &[place]);
             let mut rows = RowBatch::default();
             for (n, part) in slots.chunks(length).enumerate() {
@@ -338,14 +335,7 @@ fn segments_follow_one_another_by_slots_of_the_ring() {
     );
     let tables = Tables::new([&m.0]).unwrap();
     let samples = |next: u64| {
-        let mut expander = Expander::new(
-            &tables,
-            &[Placement {
-                sidecar: 0,
-                module: 3,
-                bias: BIAS,
-            }],
-        );
+        let mut expander = Expander::new(&tables, &[placed(0, 3, BIAS)]);
         let (mut out, mut sample) = (RowBatch::default(), 0);
         let slots = [slot(0, 1), slot(1, 2), slot(0, 3), slot(1, 4)];
         for first_slot in [10, next] {
@@ -503,6 +493,14 @@ fn raw(words: [i32; 4]) -> Slot {
     }
 }
 
+/// Four lanes with masks and indices of 32 bits.
+const GATHER: Gather = Gather {
+    site: 0,
+    lanes: 4,
+    mask_bytes: 4,
+    index_bytes: 16,
+};
+
 #[test]
 fn gathers_give_a_row_per_active_lane() {
     let mut m = Maker::new();
@@ -515,12 +513,7 @@ fn gathers_give_a_row_per_active_lane() {
     };
     m.region(0x100, &[(0, 3)], &[(0, gather(0))]);
     m.region(0x200, &[(0, 3)], &[(0, gather(SiteFlags::INDEX64))]);
-    m.0.gathers.push(Gather {
-        site: 0,
-        lanes: 4,
-        mask_bytes: 4,
-        index_bytes: 16,
-    });
+    m.0.gathers.push(GATHER);
     m.0.gathers.push(Gather {
         site: 1,
         lanes: 2,
@@ -568,12 +561,7 @@ fn a_window_may_begin_inside_a_gather() {
         )],
     );
     m.region(0x200, &[(0, 1)], &[(0, site(0, 0))]);
-    m.0.gathers.push(Gather {
-        site: 0,
-        lanes: 4,
-        mask_bytes: 4,
-        index_bytes: 16,
-    });
+    m.0.gathers.push(GATHER);
     // The second raw slot looks like a record of the module, but the next slots do not fit.
     let slots = [
         raw([0, 1, ID as i32 + 1, 3]),
@@ -582,14 +570,7 @@ fn a_window_may_begin_inside_a_gather() {
         slot(1, 0x6000),
     ];
     let tables = Tables::new([&m.0]).unwrap();
-    let mut expander = Expander::new(
-        &tables,
-        &[Placement {
-            sidecar: 0,
-            module: 0,
-            bias: BIAS,
-        }],
-    );
+    let mut expander = Expander::new(&tables, &[placed(0, 0, BIAS)]);
     let mut rows = RowBatch::default();
     expander.segment(
         &header(SegmentKind::Window, 100, &slots),
@@ -765,14 +746,7 @@ fn unknown_ids_are_counted() {
 fn a_full_recording_goes_on_across_segments_and_a_gap_starts_a_new_sample() {
     let m = long();
     let tables = Tables::new([&m.0]).unwrap();
-    let mut expander = Expander::new(
-        &tables,
-        &[Placement {
-            sidecar: 0,
-            module: 0,
-            bias: BIAS,
-        }],
-    );
+    let mut expander = Expander::new(&tables, &[placed(0, 0, BIAS)]);
     let mut out = RowBatch::default();
     let mut sample = 40;
     let mut feed = |first: u64, slots: &[Slot]| {
@@ -798,14 +772,7 @@ fn a_full_recording_goes_on_across_segments_and_a_gap_starts_a_new_sample() {
 fn windows_have_seq_by_slot_and_times_between_their_ends() {
     let m = long();
     let tables = Tables::new([&m.0]).unwrap();
-    let mut expander = Expander::new(
-        &tables,
-        &[Placement {
-            sidecar: 0,
-            module: 0,
-            bias: BIAS,
-        }],
-    );
+    let mut expander = Expander::new(&tables, &[placed(0, 0, BIAS)]);
     let mut out = RowBatch::default();
     let slots = [slot(3, 1), slot(3, 2), slot(3, 3), slot(3, 4)];
     let mut sample = 0;
@@ -859,18 +826,7 @@ fn modules_are_told_apart_by_id() {
     );
     second.0.header.id_first = 9;
     let tables = Tables::new([&first.0, &second.0]).unwrap();
-    let placements = [
-        Placement {
-            sidecar: 1,
-            module: 7,
-            bias: 0x1000,
-        },
-        Placement {
-            sidecar: 0,
-            module: 8,
-            bias: 0x2000,
-        },
-    ];
+    let placements = [placed(1, 7, 0x1000), placed(0, 8, 0x2000)];
     let mut expander = Expander::new(&tables, &placements);
     let mut out = RowBatch::default();
     let slots = [

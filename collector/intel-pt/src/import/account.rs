@@ -3,7 +3,7 @@
 use crate::import::measured::generated::GeneratedNames;
 use crate::import::{Outcome, measured, threads_of};
 use mgz_annotations_schema::manifest::Manifest;
-use mgz_annotations_schema::{RowsIn, SamplingUnit, TraceMode, TriggerEvent};
+use mgz_annotations_schema::{RowsIn, SamplingUnit, TraceBackend, TraceMode, TriggerEvent};
 use mgz_collector::trace::dir;
 use mgz_collector::util::text::{bytes, count};
 use mgz_perf_data::Session;
@@ -19,7 +19,10 @@ pub fn begin_import(session: &Session<'_>) -> Manifest {
         (true, false) => TraceMode::Full,
     };
     let mut manifest = dir::begin_manifest(session.command.clone(), mode, 0, 0);
-    manifest.backend = if session.holds_pt() { "pt" } else { "perf" }.into();
+    manifest.backend = match session.holds_pt() {
+        true => TraceBackend::Pt,
+        false => TraceBackend::Perf,
+    };
     // The file does not contain the time of the recording.
     manifest.started.clear();
     manifest.host = session.host.clone();

@@ -44,171 +44,116 @@ impl fmt::Display for RawReport {
         if self.without_ptw {
             writeln!(f, "{WITHOUT_PTW}")?;
         }
-        let lines = self.in_pt_data().into_iter().chain(self.in_file());
-        for (_, line) in lines.filter(|(count, _)| *count > 0) {
-            writeln!(f, "{line}")?;
+        let offset = self.file.stopped_at.unwrap_or(0);
+        for (numbers, text) in self.in_pt_data().iter().chain(&self.in_file()) {
+            if numbers.iter().any(|&n| n > 0) {
+                let fill = |text: String, n: &u64| text.replacen("{}", &n.to_string(), 1);
+                let line = numbers.iter().fold(text.to_string(), fill);
+                writeln!(f, "{}", line.replace("{offset}", &format!("{offset:#x}")))?;
+            }
         }
         Ok(())
     }
 }
 
+/// Numbers of a loss, which are all 0 if there is none, and a line for the user with `{}` for each.
+type Loss = ([u64; 3], &'static str);
+
+const fn one(number: u64) -> [u64; 3] {
+    [number, 0, 0]
+}
+
 impl RawReport {
-    /// Losses in PT data, each with a line for the user. Losses of 0 are included.
-    fn in_pt_data(&self) -> Vec<(u64, String)> {
+    /// Losses in PT data.
+    fn in_pt_data(&self) -> [Loss; 9] {
         let totals = &self.totals;
         let loss = &totals.loss;
-        vec![
+        [
             (
-                loss.before_psb_bytes,
-                format!(
-                    "before the first PSB: {} bytes with about {} ptwrites could not be read",
-                    loss.before_psb_bytes, totals.before_psb_ptwrites
-                ),
+                [loss.before_psb_bytes, totals.before_psb_ptwrites, 0],
+                "before the first PSB: {} bytes with about {} ptwrites could not be read",
             ),
             (
-                loss.bad_packets,
-                format!(
-                    "bad packets: {} ({} bytes skipped)",
-                    loss.bad_packets, loss.bad_bytes
-                ),
+                [loss.bad_packets, loss.bad_bytes, 0],
+                "bad packets: {} ({} bytes skipped)",
             ),
             (
-                loss.overflows,
-                format!(
-                    "overflows: the hardware lost packets {} times",
-                    loss.overflows
-                ),
+                one(loss.overflows),
+                "overflows: the hardware lost packets {} times",
             ),
             (
-                loss.torn_at_end,
-                format!(
-                    "torn at a window's end: {} ptwrites without IP, dropped",
-                    loss.torn_at_end
-                ),
+                one(loss.torn_at_end),
+                "torn at a window's end: {} ptwrites without IP, dropped",
             ),
             (
-                loss.torn,
-                format!(
-                    "torn inside a window: {} ptwrites without IP, dropped",
-                    loss.torn
-                ),
+                one(loss.torn),
+                "torn inside a window: {} ptwrites without IP, dropped",
             ),
             (
-                totals.torn_by_switch,
-                format!(
-                    "torn by a context switch: {} ptwrites, dropped",
-                    totals.torn_by_switch
-                ),
+                one(totals.torn_by_switch),
+                "torn by a context switch: {} ptwrites, dropped",
             ),
             (
-                loss.cut_bytes,
-                format!("cut packets at a window's end: {} bytes", loss.cut_bytes),
+                one(loss.cut_bytes),
+                "cut packets at a window's end: {} bytes",
             ),
             (
-                totals.overlaps,
-                format!(
-                    "overlaps: {} windows repeat {} bytes with {} ptwrites, counted once",
-                    totals.overlaps, totals.overlap_bytes, totals.overlap_events
-                ),
+                [totals.overlaps, totals.overlap_bytes, totals.overlap_events],
+                "overlaps: {} windows repeat {} bytes with {} ptwrites, counted once",
             ),
-            (
-                totals.holes,
-                format!("holes in a full trace: {}", totals.holes),
-            ),
+            (one(totals.holes), "holes in a full trace: {}"),
         ]
     }
 
-    /// Losses in the rest of the file, in the same form.
-    fn in_file(&self) -> Vec<(u64, String)> {
+    /// Losses in the rest of the file.
+    fn in_file(&self) -> [Loss; 16] {
         let file = &self.file;
-        vec![
+        [
             (
-                u64::from(file.incomplete),
-                "the file is not complete: perf did not finish it, or it was cut".into(),
+                one(file.incomplete.into()),
+                "the file is not complete: perf did not finish it, or it was cut",
             ),
             (
-                file.cut_bytes,
-                format!(
-                    "{} bytes of the file are in no whole record",
-                    file.cut_bytes
-                ),
+                one(file.cut_bytes),
+                "{} bytes of the file are in no whole record",
             ),
             (
-                file.stopped_at.map_or(0, |_| 1),
-                format!(
-                    "a record of impossible size at offset {:#x}: what follows was not read",
-                    file.stopped_at.unwrap_or(0)
-                ),
+                one(file.stopped_at.is_some().into()),
+                "a record of impossible size at offset {offset}: what follows was not read",
             ),
             (
-                file.bad_compressed,
-                format!(
-                    "{} compressed records could not be unpacked",
-                    file.bad_compressed
-                ),
+                one(file.bad_compressed),
+                "{} compressed records could not be unpacked",
+            ),
+            (one(file.bad_records), "{} records are malformed"),
+            (one(file.unknown_ids), "{} records name an unknown event"),
+            (
+                one(file.bad_sections),
+                "{} sections of the file's header are cut off or lie outside of it",
             ),
             (
-                file.bad_records,
-                format!("{} records are malformed", file.bad_records),
+                [file.guest_samples, file.guest_mappings, 0],
+                "of virtual machines, left out: {} samples, {} mappings",
             ),
             (
-                file.unknown_ids,
-                format!("{} records name an unknown event", file.unknown_ids),
+                one(file.odd_samples),
+                "{} samples have fields that are not known",
+            ),
+            (one(file.lost_records), "the kernel lost {} records"),
+            (one(file.lost_samples), "the kernel lost {} samples"),
+            (one(file.throttled), "sampling was throttled {} times"),
+            (
+                one(file.aux_truncated),
+                "PT data was lost {} times because perf did not keep up",
             ),
             (
-                file.bad_sections,
-                format!(
-                    "{} sections of the file's header are cut off or lie outside of it",
-                    file.bad_sections
-                ),
+                one(file.aux_empty),
+                "{} of these times no size was told: there was no room at all, or a buffer filled up at once and all of it is missing",
             ),
+            (one(file.aux_partial), "PT data has gaps in {} places"),
             (
-                file.guest_samples + file.guest_mappings,
-                format!(
-                    "of virtual machines, left out: {} samples, {} mappings",
-                    file.guest_samples, file.guest_mappings
-                ),
-            ),
-            (
-                file.odd_samples,
-                format!(
-                    "{} samples have fields that are not known",
-                    file.odd_samples
-                ),
-            ),
-            (
-                file.lost_records,
-                format!("the kernel lost {} records", file.lost_records),
-            ),
-            (
-                file.lost_samples,
-                format!("the kernel lost {} samples", file.lost_samples),
-            ),
-            (
-                file.throttled,
-                format!("sampling was throttled {} times", file.throttled),
-            ),
-            (
-                file.aux_truncated,
-                format!(
-                    "PT data was lost {} times because perf did not keep up",
-                    file.aux_truncated
-                ),
-            ),
-            (
-                file.aux_empty,
-                format!(
-                    "{} of these times no size was told: there was no room at all, or a buffer filled up at once and all of it is missing",
-                    file.aux_empty
-                ),
-            ),
-            (
-                file.aux_partial,
-                format!("PT data has gaps in {} places", file.aux_partial),
-            ),
-            (
-                file.noted_errors,
-                format!("perf noted {} errors while recording", file.noted_errors),
+                one(file.noted_errors),
+                "perf noted {} errors while recording",
             ),
         ]
     }

@@ -5,6 +5,7 @@
 //! of a file, which together with the file's base address gives the load bias. So the instrumented
 //! file itself is not needed.
 
+use mgz_annotations_schema::ProbeFlavour;
 use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_collector::program::{modules, note};
@@ -78,7 +79,7 @@ impl Annotations {
     /// Extracts the needed parts of a sidecar.
     pub fn new(path: &Path, sidecar: &Sidecar) -> Result<Annotations, ModulesError> {
         let header = &sidecar.header;
-        if header.flavour != "pt" {
+        if header.flavour != ProbeFlavour::Pt {
             return Err(ModulesError(format!(
                 "{}: it belongs to a program of the {} flavour, which has no ptwrites; give the sidecar of the program that was recorded (`mgz-instrument --backend pt`)",
                 path.display(),

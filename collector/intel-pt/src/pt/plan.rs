@@ -366,6 +366,15 @@ mod tests {
     use super::*;
     use mgz_perf::pmu::TermFormat;
 
+    fn with_pt(cores: Vec<Pmu>, cpus: Vec<u32>) -> Machine {
+        Machine {
+            pt: Some(pt()),
+            cores,
+            cpus,
+            known: Known::default(),
+        }
+    }
+
     pub(crate) fn pt() -> Pmu {
         let formats = [
             ("pt", "0"),
@@ -446,12 +455,7 @@ mod tests {
             core("cpu_core", 4, Some(vec![0, 1])),
             core("cpu_atom", 10, Some(vec![2, 3])),
         ];
-        let machine = Machine {
-            pt: Some(pt()),
-            cores,
-            cpus: vec![0, 1, 2, 3],
-            known: Known::default(),
-        };
+        let machine = with_pt(cores, vec![0, 1, 2, 3]);
         let plan = plan(&machine, &windows(Trigger::Loads(100_000), false)).unwrap();
         let shown: Vec<_> = plan
             .events
@@ -478,12 +482,7 @@ mod tests {
 
     #[test]
     fn without_a_load_event_the_clock_takes_samples_and_that_is_said() {
-        let machine = Machine {
-            pt: Some(pt()),
-            cores: vec![core("cpu_core", 4, Some(vec![0]))],
-            cpus: vec![0, 1],
-            known: Known::default(),
-        };
+        let machine = with_pt(vec![core("cpu_core", 4, Some(vec![0]))], vec![0, 1]);
         let made = plan(&machine, &windows(Trigger::Loads(1000), false)).unwrap();
         assert_eq!(made.events[2].attr.kind, TYPE_SOFTWARE);
         assert_eq!(
@@ -509,12 +508,7 @@ mod tests {
 
     #[test]
     fn pausing_takes_an_event_that_resumes_and_one_that_pauses() {
-        let machine = Machine {
-            pt: Some(pt()),
-            cores: vec![core("cpu", 4, None)],
-            cpus: vec![0],
-            known: Known::default(),
-        };
+        let machine = with_pt(vec![core("cpu", 4, None)], vec![0]);
         let made = plan(&machine, &windows(Trigger::Loads(1_000_000), true)).unwrap();
         let actions: Vec<_> = made
             .events
@@ -551,12 +545,7 @@ mod tests {
 
     #[test]
     fn samples_have_call_chains_of_user_code_where_they_are_asked_for() {
-        let machine = Machine {
-            pt: Some(pt()),
-            cores: vec![core("cpu", 4, None)],
-            cpus: vec![0],
-            known: Known::default(),
-        };
+        let machine = with_pt(vec![core("cpu", 4, None)], vec![0]);
         let request = Request {
             stacks: true,
             ..windows(Trigger::Loads(1_000_000), true)
@@ -597,12 +586,7 @@ mod tests {
             guests: false,
             stacks: false,
         };
-        let machine = Machine {
-            pt: Some(pt()),
-            cores: Vec::new(),
-            cpus: vec![0],
-            known: Known::default(),
-        };
+        let machine = with_pt(Vec::new(), vec![0]);
         let config = plan(&machine, &request).unwrap().events[0].attr.config;
         assert_eq!(
             config,
@@ -638,12 +622,7 @@ mod tests {
 
     #[test]
     fn samples_fit_into_records() {
-        let machine = Machine {
-            pt: Some(pt()),
-            cores: vec![core("cpu", 4, None)],
-            cpus: vec![0],
-            known: Known::default(),
-        };
+        let machine = with_pt(vec![core("cpu", 4, None)], vec![0]);
         for (asked, got) in [(0, 8), (9, 16), (1 << 20, MAX_SAMPLE)] {
             let request = Request {
                 keep: Keep::Windows {
@@ -676,12 +655,7 @@ mod tests {
             .unwrap_or_else(|e| panic!("{}: part of the repository: {e}", path.display()));
         let file = zstd::decode_all(packed).unwrap();
         let layout = mgz_perf_data::header::layout(&file).unwrap();
-        let machine = Machine {
-            pt: Some(pt()),
-            cores: vec![core("cpu", 4, None)],
-            cpus: vec![0, 1, 2, 3],
-            known: Known::default(),
-        };
+        let machine = with_pt(vec![core("cpu", 4, None)], vec![0, 1, 2, 3]);
         let request = Request {
             timing: Timing {
                 tsc: true,

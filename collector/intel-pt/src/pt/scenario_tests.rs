@@ -6,7 +6,7 @@ use crate::pt::open::{Sizes, open};
 use crate::pt::plan::{Keep, Machine, Request, Role, Trigger};
 use crate::pt::tests::encode::{Encoder, SmallRandom, writes};
 use crate::pt::tests::{
-    PID, STYLE, beginning, everything, ns, ours, replay, row, switch_in, windows,
+    PID, STYLE, beginning, everything, ns, ours, replay, rings, row, switch_in, trace_data, windows,
 };
 use crate::pt::trace_tests::import;
 use mgz_perf::attr::{Attr, flag};
@@ -14,10 +14,7 @@ use mgz_perf::kernel_fake::{Fake, OVERLAY, ScriptEvent, machine};
 use mgz_perf::records::bits;
 use mgz_perf_data::{Session, events};
 
-const SIZES: Sizes = Sizes {
-    data: 16384,
-    aux: 16384,
-};
+const SIZES: Sizes = rings(16384, 16384);
 
 /// A stream that begins with a PSB, of `count` `ptwrite`s.
 fn part(random: &mut SmallRandom, count: usize, tsc: u64) -> Encoder {
@@ -45,13 +42,7 @@ fn assert_rows(file: &[u8], truth: &[(u64, u64)]) -> RawReport {
 }
 
 fn pt(bytes: &[u8], time: u64) -> ScriptEvent {
-    ScriptEvent::Pt {
-        cpu: 0,
-        bytes: bytes.to_vec(),
-        pid: PID,
-        tid: PID,
-        time,
-    }
+    trace_data(0, bytes.to_vec(), PID, time)
 }
 
 fn sample(time: u64) -> ScriptEvent {
@@ -334,10 +325,7 @@ fn samples_that_find_no_room_make_the_period_longer() {
     }
     fake.script
         .extend([switch_in(0, PID, 1000), ScriptEvent::Wake]);
-    let sizes = Sizes {
-        data: 4096,
-        aux: 16384,
-    };
+    let sizes = rings(4096, 16384);
     let (finished, _) = replay(&mut fake, &windows(256), sizes, None);
     assert!(finished.tally.lost > 100);
     assert!(
@@ -380,10 +368,7 @@ fn shares_of_what_is_missing_come_first() {
     }
     fake.script
         .extend([switch_in(0, PID, ns(70_000_000)), ScriptEvent::Wake]);
-    let sizes = Sizes {
-        data: 4096,
-        aux: 16384,
-    };
+    let sizes = rings(4096, 16384);
     let (finished, file) = replay(&mut fake, &windows(1024), sizes, None);
     let (lost, samples) = (finished.tally.lost, finished.tally.samples);
     assert!(lost > 0 && lost + samples == 60, "{:?}", finished.tally);

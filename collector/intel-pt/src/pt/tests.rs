@@ -8,6 +8,7 @@ use crate::pt::plan::{Keep, Machine, Request, Role, Timing, Trigger};
 use crate::pt::run::{Ended, Job, RunError, run};
 use encode::{Encoder, SmallRandom, Style, Write, writes};
 use mgz_annotations_schema::ProgramStatus;
+use mgz_annotations_schema::lock::locked;
 use mgz_perf::attr::{Attr, TYPE_SOFTWARE};
 use mgz_perf::kernel_fake::{Fake, PT, ScriptEvent, machine, pair};
 use mgz_perf::kernel_linux::Linux;
@@ -34,6 +35,22 @@ pub(crate) const STYLE: Style = Style {
 /// As in [`encode`]: perf's clock runs at half the TSC's rate.
 pub(crate) fn ns(tsc: u64) -> u64 {
     tsc / 2
+}
+
+/// Bytes of rings.
+pub(crate) const fn rings(data: usize, aux: usize) -> Sizes {
+    Sizes { data, aux }
+}
+
+/// Data of Intel PT that a thread of the program has written.
+pub(crate) fn trace_data(cpu: u32, bytes: Vec<u8>, tid: u32, time: u64) -> ScriptEvent {
+    ScriptEvent::Pt {
+        cpu,
+        bytes,
+        pid: PID,
+        tid,
+        time,
+    }
 }
 
 pub(crate) fn words(list: &[u64]) -> Vec<u8> {
@@ -275,13 +292,7 @@ pub(crate) fn steps_of(
         let tsc = encoder.places[place].write.tsc;
         steps.push((
             tsc,
-            ScriptEvent::Pt {
-                cpu,
-                bytes: encoder.bytes[at..to].to_vec(),
-                pid: PID,
-                tid: PID + cpu,
-                time: ns(tsc),
-            },
+            trace_data(cpu, encoder.bytes[at..to].to_vec(), PID + cpu, ns(tsc)),
         ));
         at = to;
     }
@@ -311,10 +322,7 @@ fn a_full_trace_of_two_cpus_is_complete_though_its_rings_wrap_many_times() {
             fake.script.push_back(ScriptEvent::Wake);
         }
     }
-    let sizes = Sizes {
-        data: 4096,
-        aux: 16384,
-    };
+    let sizes = rings(4096, 16384);
     let (finished, file) = replay(&mut fake, &everything(), sizes, None);
     assert_eq!(
         (
@@ -373,15 +381,7 @@ fn perf_reads_a_full_trace_as_we_do() {
             .into_iter()
             .map(|s| s.1),
     );
-    let (finished, file) = replay(
-        &mut fake,
-        &everything(),
-        Sizes {
-            data: 8192,
-            aux: 256 << 10,
-        },
-        None,
-    );
+    let (finished, file) = replay(&mut fake, &everything(), rings(8192, 256 << 10), None);
     assert_eq!(finished.tally.truncated, 0);
     assert_same(&ours(&file).0, &truth, "import");
     if let Some(rows) = perf_rows(&file) {
@@ -432,13 +432,7 @@ fn samples_of_a_hybrid_machine_hold_the_last_bytes_before_them() {
                 let tid = PID + cpu;
                 steps.push((
                     time,
-                    ScriptEvent::Pt {
-                        cpu,
-                        bytes: encoder.bytes[at..end].to_vec(),
-                        pid: PID,
-                        tid,
-                        time,
-                    },
+                    trace_data(cpu, encoder.bytes[at..end].to_vec(), tid, time),
                 ));
                 steps.push((
                     time + 1,
@@ -465,15 +459,7 @@ fn samples_of_a_hybrid_machine_hold_the_last_bytes_before_them() {
         }
     }
     // Not a multiple of a record's size, so that samples lie across the ring's end.
-    let (finished, file) = replay(
-        &mut fake,
-        &windows(8192),
-        Sizes {
-            data: 65536,
-            aux: 16384,
-        },
-        None,
-    );
+    let (finished, file) = replay(&mut fake, &windows(8192), rings(65536, 16384), None);
     assert_eq!((finished.tally.lost, fake.lost.0), (0, 0));
     assert_eq!(finished.tally.samples, fake.snapshots);
     assert!(finished.tally.samples > 60 && finished.notes.is_empty());
@@ -560,15 +546,7 @@ fn with_pauses_samples_hold_what_was_traced_between_resuming_and_pausing() {
         },
         ..windows(8192)
     };
-    let (finished, file) = replay(
-        &mut fake,
-        &request,
-        Sizes {
-            data: 65536,
-            aux: 16384,
-        },
-        None,
-    );
+    let (finished, file) = replay(&mut fake, &request, rings(65536, 16384), None);
     assert_eq!((finished.tally.samples, finished.tally.lost), (41, 0));
     let truth: Rows = [(PID, truth)].into();
     let (rows, report) = ours(&file);
@@ -587,13 +565,8 @@ fn what_the_kernel_loses_is_counted_alike_by_everyone() {
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
     for n in 0..200u64 {
-        fake.script.push_back(ScriptEvent::Pt {
-            cpu: 0,
-            bytes: vec![0; 8],
-            pid: PID,
-            tid: PID,
-            time: 100 + n,
-        });
+        fake.script
+            .push_back(trace_data(0, vec![0; 8], PID, 100 + n));
         fake.script.push_back(ScriptEvent::Sample {
             cpu: 0,
             ip: 1,
@@ -612,15 +585,7 @@ fn what_the_kernel_loses_is_counted_alike_by_everyone() {
         switch_in(0, PID, 1000),
         ScriptEvent::Wake,
     ]);
-    let (finished, file) = replay(
-        &mut fake,
-        &windows(256),
-        Sizes {
-            data: 4096,
-            aux: 16384,
-        },
-        None,
-    );
+    let (finished, file) = replay(&mut fake, &windows(256), rings(4096, 16384), None);
     assert!(fake.lost.0 > 50, "{:?}", fake.lost);
     assert_eq!(finished.tally.lost, fake.lost.0);
     assert_eq!(finished.tally.samples + finished.tally.lost, 200);
@@ -650,27 +615,14 @@ fn a_recorder_that_comes_too_late_loses_pt_data_and_says_so() {
         encoder.psb(part[0].tsc);
         part.iter().for_each(|w| encoder.write(*w));
         let time = ns(part[0].tsc);
-        fake.script.push_back(ScriptEvent::Pt {
-            cpu: 0,
-            bytes: encoder.bytes.clone(),
-            pid: PID,
-            tid: PID,
-            time,
-        });
+        fake.script
+            .push_back(trace_data(0, encoder.bytes.clone(), PID, time));
         if number == 1 {
             // This part is written in small pieces, all of which fit.
             let _ = fake.script.pop_back();
             for piece in encoder.bytes.chunks(8000) {
-                fake.script.extend([
-                    ScriptEvent::Pt {
-                        cpu: 0,
-                        bytes: piece.to_vec(),
-                        pid: PID,
-                        tid: PID,
-                        time,
-                    },
-                    ScriptEvent::Wake,
-                ]);
+                fake.script
+                    .extend([trace_data(0, piece.to_vec(), PID, time), ScriptEvent::Wake]);
             }
         }
         parts.push((encoder.bytes.len() as u64, encoder.places.clone()));
@@ -678,15 +630,7 @@ fn a_recorder_that_comes_too_late_loses_pt_data_and_says_so() {
         fake.script.push_back(switch_in(0, PID, time + 1));
         fake.script.push_back(ScriptEvent::Wake);
     }
-    let (finished, file) = replay(
-        &mut fake,
-        &everything(),
-        Sizes {
-            data: 8192,
-            aux: 16384,
-        },
-        None,
-    );
+    let (finished, file) = replay(&mut fake, &everything(), rings(8192, 16384), None);
     assert_eq!(finished.tally.truncated, 2);
     // The first part is cut where the area was full, the second is whole, the third is cut again.
     let [(_, first), (_, last)] = fake.cuts[..] else {
@@ -729,17 +673,7 @@ fn what_a_kernel_does_not_know_is_given_up_and_told() {
         },
         ..windows(8192)
     };
-    let opened = open(
-        &mut fake,
-        &found,
-        &request,
-        PID,
-        Sizes {
-            data: 4096,
-            aux: 16384,
-        },
-    )
-    .unwrap();
+    let opened = open(&mut fake, &found, &request, PID, rings(4096, 16384)).unwrap();
     let roles: Vec<_> = opened
         .plan
         .events
@@ -784,17 +718,7 @@ fn a_cpu_that_was_turned_off_is_left_out() {
     fake.files
         .insert("/sys/devices/system/cpu/online".into(), "0\n".into());
     fake.refuse = Box::new(|_, cpu| (cpu == 1).then_some(libc::ENODEV));
-    let opened = open(
-        &mut fake,
-        &found,
-        &windows(8192),
-        PID,
-        Sizes {
-            data: 4096,
-            aux: 16384,
-        },
-    )
-    .unwrap();
+    let opened = open(&mut fake, &found, &windows(8192), PID, rings(4096, 16384)).unwrap();
     assert_eq!(opened.cpus.iter().map(|c| c.cpu).collect::<Vec<_>>(), [0]);
     assert_eq!(opened.plan.notes, ["CPU 1 was turned off"]);
 }
@@ -809,19 +733,10 @@ fn little_memory_makes_smaller_buffers_and_none_is_an_error() {
         &found,
         &windows(8192),
         PID,
-        Sizes {
-            data: 256 << 10,
-            aux: 1 << 20,
-        },
+        rings(256 << 10, 1 << 20),
     )
     .unwrap();
-    assert_eq!(
-        opened.sizes,
-        Sizes {
-            data: 256 << 10,
-            aux: 32 << 10
-        }
-    );
+    assert_eq!(opened.sizes, rings(256 << 10, 32 << 10));
     let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));
     fake.lockable = 100_000;
     let error = open(
@@ -829,10 +744,7 @@ fn little_memory_makes_smaller_buffers_and_none_is_an_error() {
         &found,
         &everything(),
         PID,
-        Sizes {
-            data: 256 << 10,
-            aux: 1 << 20,
-        },
+        rings(256 << 10, 1 << 20),
     )
     .err()
     .unwrap();
@@ -848,18 +760,9 @@ fn refusals_name_the_remedy() {
         let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
         fake.refuse = Box::new(move |attr, _| wrong(attr).then_some(errno));
         let found = Machine::read(&fake).unwrap();
-        let error = open(
-            &mut fake,
-            &found,
-            &windows(8192),
-            PID,
-            Sizes {
-                data: 4096,
-                aux: 16384,
-            },
-        )
-        .err()
-        .unwrap();
+        let error = open(&mut fake, &found, &windows(8192), PID, rings(4096, 16384))
+            .err()
+            .unwrap();
         assert!(
             fake.closed > 0 && fake.events.is_empty(),
             "nothing stays open"
@@ -883,17 +786,7 @@ fn filters_reach_every_pt_event_and_the_file() {
     };
     fake.script = beginning(2).into();
     let found = Machine::read(&fake).unwrap();
-    let opened = open(
-        &mut fake,
-        &found,
-        &request,
-        PID,
-        Sizes {
-            data: 4096,
-            aux: 16384,
-        },
-    )
-    .unwrap();
+    let opened = open(&mut fake, &found, &request, PID, rings(4096, 16384)).unwrap();
     drop(opened);
     let set: Vec<_> = fake
         .events
@@ -904,15 +797,7 @@ fn filters_reach_every_pt_event_and_the_file() {
     assert_eq!(set, [PT, PT]);
     let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));
     fake.script = beginning(2).into();
-    let (_, file) = replay(
-        &mut fake,
-        &request,
-        Sizes {
-            data: 4096,
-            aux: 16384,
-        },
-        None,
-    );
+    let (_, file) = replay(&mut fake, &request, rings(4096, 16384), None);
     if let Some(text) = run_perf(&["report", "-D"], &file) {
         assert!(text.contains(filter), "perf sees the filter");
     }
@@ -924,25 +809,11 @@ fn a_bound_on_the_size_ends_the_recording_and_leaves_a_whole_file() {
     fake.script = beginning(1).into();
     for n in 0..100u64 {
         fake.script.extend([
-            ScriptEvent::Pt {
-                cpu: 0,
-                bytes: vec![0; 4096],
-                pid: PID,
-                tid: PID,
-                time: 100 + n,
-            },
+            trace_data(0, vec![0; 4096], PID, 100 + n),
             ScriptEvent::Wake,
         ]);
     }
-    let (finished, file) = replay(
-        &mut fake,
-        &everything(),
-        Sizes {
-            data: 4096,
-            aux: 16384,
-        },
-        Some(100_000),
-    );
+    let (finished, file) = replay(&mut fake, &everything(), rings(4096, 16384), Some(100_000));
     assert!(
         matches!(finished.stopped, Some(crate::pt::capture::Stopped::Full)),
         "{finished:?}"
@@ -961,17 +832,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     std::fs::write(&path, "x").unwrap();
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     let found = Machine::read(&fake).unwrap();
-    let opened = open(
-        &mut fake,
-        &found,
-        &everything(),
-        PID,
-        Sizes {
-            data: 4096,
-            aux: 16384,
-        },
-    )
-    .unwrap();
+    let opened = open(&mut fake, &found, &everything(), PID, rings(4096, 16384)).unwrap();
     assert!(
         Capture::begin(
             &mut fake,
@@ -987,17 +848,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     // /dev/full can be opened and refuses every write.
     if Path::new("/dev/full").exists() {
         let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
-        let opened = open(
-            &mut fake,
-            &found,
-            &everything(),
-            PID,
-            Sizes {
-                data: 4096,
-                aux: 16384,
-            },
-        )
-        .unwrap();
+        let opened = open(&mut fake, &found, &everything(), PID, rings(4096, 16384)).unwrap();
         let error = Capture::begin(
             &mut fake,
             opened,
@@ -1032,10 +883,7 @@ fn real_machine() -> Option<Machine> {
         &machine,
         &clock(1_000_003),
         std::process::id(),
-        Sizes {
-            data: 4096,
-            aux: 4096,
-        },
+        rings(4096, 4096),
     );
     if let Err(error) = opened {
         eprintln!("SKIPPED: {error}");
@@ -1083,9 +931,7 @@ fn count(file: &[u8], which: u32) -> usize {
 
 #[test]
 fn the_real_kernels_records_reach_the_file_and_perf() {
-    let _one = REAL
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = locked(&REAL);
     let Some(machine) = real_machine() else {
         return;
     };
@@ -1134,9 +980,7 @@ fn the_real_kernels_records_reach_the_file_and_perf() {
 
 #[test]
 fn the_real_kernel_tells_what_did_not_fit_into_a_ring() {
-    let _one = REAL
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = locked(&REAL);
     let Some(machine) = real_machine() else {
         return;
     };
@@ -1154,10 +998,7 @@ fn the_real_kernel_tells_what_did_not_fit_into_a_ring() {
         &machine,
         &clock(50_021),
         pid,
-        Sizes {
-            data: 4096,
-            aux: 4096,
-        },
+        rings(4096, 4096),
     )
     .unwrap();
     let mut capture = Capture::begin(&mut kernel, opened, None, "", pid, &path, None).unwrap();
@@ -1193,9 +1034,7 @@ fn the_real_kernel_tells_what_did_not_fit_into_a_ring() {
 
 #[test]
 fn programs_that_cannot_run_leave_no_file() {
-    let _one = REAL
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = locked(&REAL);
     let Some(machine) = real_machine() else {
         return;
     };

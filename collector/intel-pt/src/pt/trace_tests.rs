@@ -1,11 +1,10 @@
 //! Tests of a whole live recording: kernel (a transcript), capture, import, trace.
 
-use crate::pt::open::Sizes;
 use crate::pt::plan::Request;
 use crate::pt::tests::encode::{Encoder, SmallRandom, Write, writes};
 use crate::pt::tests::sidecars::sidecar;
 use crate::pt::tests::{
-    PID, STYLE, beginning, everything, ns, readable, replay, steps_of, windows,
+    PID, STYLE, beginning, everything, ns, readable, replay, rings, steps_of, trace_data, windows,
 };
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt32Type, UInt64Type};
@@ -132,15 +131,7 @@ fn a_full_capture_becomes_a_trace_of_every_record() {
             .into_iter()
             .flat_map(|(_, step)| [step, ScriptEvent::Wake]),
     );
-    let (finished, file) = replay(
-        &mut fake,
-        &everything(),
-        Sizes {
-            data: 4096,
-            aux: 16384,
-        },
-        None,
-    );
+    let (finished, file) = replay(&mut fake, &everything(), rings(4096, 16384), None);
     assert_eq!((finished.tally.lost, finished.tally.truncated), (0, 0));
     let dir = tempfile::tempdir().unwrap();
     let (got, manifest) = import(&file, dir.path());
@@ -175,13 +166,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
                 let (time, tid) = (ns(place.write.tsc), PID + cpu);
                 steps.push((
                     time,
-                    ScriptEvent::Pt {
-                        cpu,
-                        bytes: encoder.bytes[at..end].to_vec(),
-                        pid: PID,
-                        tid,
-                        time,
-                    },
+                    trace_data(cpu, encoder.bytes[at..end].to_vec(), tid, time),
                 ));
                 steps.push((
                     time + 1,
@@ -210,15 +195,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
             fake.script.push_back(ScriptEvent::Wake);
         }
     }
-    let (finished, file) = replay(
-        &mut fake,
-        &windows(8192),
-        Sizes {
-            data: 65536,
-            aux: 16384,
-        },
-        None,
-    );
+    let (finished, file) = replay(&mut fake, &windows(8192), rings(65536, 16384), None);
     assert_eq!(finished.tally.lost, 0);
     let dir = tempfile::tempdir().unwrap();
     let (got, manifest) = import(&file, dir.path());
@@ -255,13 +232,7 @@ fn samples_of_a_capture_have_paths() {
         }
         let (time, tid) = (ns(1_500_000) + u64::from(cpu), PID + cpu);
         fake.script.extend([
-            ScriptEvent::Pt {
-                cpu,
-                bytes: encoder.bytes,
-                pid: PID,
-                tid,
-                time,
-            },
+            trace_data(cpu, encoder.bytes, tid, time),
             ScriptEvent::Sample {
                 cpu,
                 ip: BASE + 0x1d0,
@@ -272,10 +243,7 @@ fn samples_of_a_capture_have_paths() {
             ScriptEvent::Wake,
         ]);
     }
-    let sizes = Sizes {
-        data: 65536,
-        aux: 16384,
-    };
+    let sizes = rings(65536, 16384);
     let request = Request {
         stacks: true,
         ..windows(8192)

@@ -35,6 +35,12 @@ const ALL: Style = Style {
     fup: true,
 };
 
+const TSC_ALONE: Style = Style {
+    mtc: false,
+    cyc: false,
+    ..ALL
+};
+
 fn ours(file: &[u8]) -> (Vec<(u32, u64, Row)>, RawReport) {
     let mut out = Vec::new();
     let report = raw_bytes(file, &mut out).expect("a whole file");
@@ -206,16 +212,7 @@ fn overlapping_windows_of_several_threads_give_each_event_once() {
     for (style, every, size, overflows) in [
         (ALL, 4096, 8192, false),
         (ALL, 4096, 8192, true),
-        (
-            Style {
-                mtc: false,
-                cyc: false,
-                ..ALL
-            },
-            3000,
-            8192,
-            true,
-        ),
+        (TSC_ALONE, 3000, 8192, true),
         (
             Style {
                 psb_every: 4000,
@@ -425,11 +422,7 @@ fn threads_that_share_a_cpu_are_told_apart() {
 #[test]
 fn a_pair_that_a_context_switch_tears_is_dropped_and_counted() {
     let mut file = PerfFile::new(RecordingKind::PerCpu, 1, (true, false, false));
-    let mut encoder = Encoder::new(Style {
-        mtc: false,
-        cyc: false,
-        ..ALL
-    });
+    let mut encoder = Encoder::new(TSC_ALONE);
     encoder.write(Write {
         ip: 0x40_1000,
         payload: 1,
@@ -467,16 +460,7 @@ fn a_pair_that_a_context_switch_tears_is_dropped_and_counted() {
 #[test]
 fn a_hole_in_a_full_trace_loses_only_what_is_in_it() {
     let mut random = SmallRandom(4);
-    let encoder = stream(
-        &mut random,
-        Style {
-            mtc: false,
-            cyc: false,
-            ..ALL
-        },
-        5_000,
-        false,
-    );
+    let encoder = stream(&mut random, TSC_ALONE, 5_000, false);
     let (left, right) = (encoder.places[2_000].end, encoder.places[2_400].end);
     let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
     file.auxtrace(&encoder.bytes[..left], 0, 0, 1000, u32::MAX);
@@ -501,16 +485,7 @@ fn a_hole_in_a_full_trace_loses_only_what_is_in_it() {
 #[test]
 fn filling_at_the_end_of_pieces_is_no_data() {
     let mut random = SmallRandom(40);
-    let encoder = stream(
-        &mut random,
-        Style {
-            mtc: false,
-            cyc: false,
-            ..ALL
-        },
-        20_000,
-        false,
-    );
+    let encoder = stream(&mut random, TSC_ALONE, 20_000, false);
     let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
     file.comm(1000, 1000, 1);
     let mut at = 0;

@@ -125,7 +125,7 @@ impl Imported {
     fn drawn(&self) -> Vec<(String, u64)> {
         let measured = self.manifest.measured.as_ref().expect("memory samples");
         let events = measured.events.iter();
-        events.map(|e| (e.drawn.clone(), e.samples)).collect()
+        events.map(|e| (e.drawn.to_string(), e.samples)).collect()
     }
 }
 

@@ -101,14 +101,7 @@ fn has_no_filter() -> bool {
 pub fn can_be_executed() -> bool {
     // SAFETY: new memory, which nobody else knows.
     unsafe {
-        let Ok(page) = syscall::mmap(
-            0,
-            PAGE_SIZE,
-            map::READ | map::WRITE,
-            map::PRIVATE | map::ANONYMOUS,
-            -1,
-            0,
-        ) else {
+        let Ok(page) = syscall::new_memory(PAGE_SIZE) else {
             return false;
         };
         let done = syscall::mprotect(page, PAGE_SIZE, map::READ | map::EXEC) == 0;

@@ -119,14 +119,7 @@ fn note_owner() -> bool {
     }
     // SAFETY: a new mapping, which is then changed.
     unsafe {
-        let Ok(page) = syscall::mmap(
-            0,
-            PAGE_SIZE,
-            map::READ | map::WRITE,
-            map::PRIVATE | map::ANONYMOUS,
-            -1,
-            0,
-        ) else {
+        let Ok(page) = syscall::new_memory(PAGE_SIZE) else {
             return false;
         };
         if syscall::call(nr::MADVISE, page, PAGE_SIZE, map::WIPEONFORK, 0, 0, 0) != 0 {

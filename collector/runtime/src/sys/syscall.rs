@@ -102,6 +102,13 @@ pub mod map {
     pub const MOVE_FIXED: usize = 2;
 }
 
+/// New memory, readable and writable, wherever the kernel puts it.
+pub fn new_memory(bytes: usize) -> Result<usize, isize> {
+    let (access, flags) = (map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS);
+    // SAFETY: a new mapping.
+    unsafe { mmap(0, bytes, access, flags, -1, 0) }
+}
+
 /// Maps memory; `fd` is ignored for anonymous maps.
 ///
 /// # Safety

@@ -10,7 +10,7 @@
 
 use crate::sys::errno::{ENOENT, ENOMEM, ENOSYS};
 use crate::sys::libc_symbols::{behind, environ, fail, library, next, place_behind_wrappers};
-use crate::sys::syscall::{map, nr};
+use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
 use crate::wrap::raw_syscalls::SavedRegisters;
 use core::arch::naked_asm;
@@ -358,7 +358,7 @@ fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> 
 #[inline(never)]
 fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
     let pointers = (made.n + 5) * 8;
-    let memory = new_memory(pointers + text);
+    let memory = syscall::new_memory(pointers + text).unwrap_or(0);
     if memory == 0 {
         process::count(count::FORBIDDEN, 1);
         return exec(made.list);
@@ -624,7 +624,7 @@ pub fn prepare(r: &mut SavedRegisters) {
                 ring.environment_place()
             }
             _ => {
-                memory = new_memory(bytes);
+                memory = syscall::new_memory(bytes).unwrap_or(0);
                 memory
             }
         };
@@ -654,13 +654,6 @@ pub fn has_failed() {
     if was_armed {
         crate::record::trigger::arm(ring);
     }
-}
-
-/// New memory, or 0.
-fn new_memory(bytes: usize) -> usize {
-    let flags = map::PRIVATE | map::ANONYMOUS;
-    // SAFETY: a new mapping.
-    unsafe { syscall::mmap(0, bytes, map::READ | map::WRITE, flags, -1, 0) }.unwrap_or(0)
 }
 
 /// True if a list is null or its first word is readable.
@@ -876,17 +869,7 @@ unsafe extern "C" fn gather(
         n += 1;
     }
     let bytes = (n + 1) * 8;
-    // SAFETY: a new mapping.
-    let Ok(memory) = (unsafe {
-        syscall::mmap(
-            0,
-            bytes,
-            map::READ | map::WRITE,
-            map::PRIVATE | map::ANONYMOUS,
-            -1,
-            0,
-        )
-    }) else {
+    let Ok(memory) = syscall::new_memory(bytes) else {
         return fail(ENOMEM);
     };
     let argv = memory as *mut *const u8;

@@ -5,7 +5,6 @@ use crate::record::thread_ring::Stack;
 use crate::sys::errno::{EAGAIN, ENOMEM, ENOSYS};
 use crate::sys::flags::PlainFlags;
 use crate::sys::libc_symbols::{fail, library, next, place_behind_wrappers};
-use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -70,14 +69,7 @@ fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
                 return start as usize;
             }
         }
-        let Ok(page) = syscall::mmap(
-            0,
-            PAGE_SIZE,
-            map::READ | map::WRITE,
-            map::PRIVATE | map::ANONYMOUS,
-            -1,
-            0,
-        ) else {
+        let Ok(page) = syscall::new_memory(PAGE_SIZE) else {
             return 0;
         };
         (page as *mut Start).write(new);

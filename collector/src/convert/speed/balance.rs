@@ -153,6 +153,10 @@ mod tests {
 
     const LOG_ERROR: f64 = 0.7;
 
+    fn rate(log: f64, sigma: f64) -> Rate {
+        Rate { log, sigma }
+    }
+
     /// Moves of windows that begin by time: a walk through three pieces of code that take `ns` a
     /// record and are left after `stay` windows' lengths on average, for the next of them.
     fn windows(ns: [f64; 3], stay: [f64; 3], number: usize) -> Vec<(usize, usize)> {
@@ -190,10 +194,7 @@ mod tests {
     fn code_that_alternates_has_the_speeds_at_which_ways_in_and_out_are_even() {
         let ns = [0.5, 2.0, 8.0];
         let moves = windows(ns, [3.0, 1.5, 0.6], 20_000);
-        let same = [Rate {
-            log: 0.0,
-            sigma: LOG_ERROR,
-        }; 3];
+        let same = [rate(0.0, LOG_ERROR); 3];
         let found = balanced(&moves, &same);
         for (a, b) in [(0, 1), (1, 2), (0, 2)] {
             let ratio = (found[a].log - found[b].log).exp() / (ns[b] / ns[a]);
@@ -210,20 +211,7 @@ mod tests {
     fn what_is_known_better_counts_for_more() {
         let ns = [1.0, 4.0, 4.0];
         let moves = windows(ns, [1.0; 3], 5_000);
-        let rates = [
-            Rate {
-                log: 0.0,
-                sigma: 0.01,
-            },
-            Rate {
-                log: 0.0,
-                sigma: 1.0,
-            },
-            Rate {
-                log: 0.0,
-                sigma: 1.0,
-            },
-        ];
+        let rates = [rate(0.0, 0.01), rate(0.0, 1.0), rate(0.0, 1.0)];
         let found = balanced(&moves, &rates);
         assert!(
             found[0].log.abs() < 0.01
@@ -232,10 +220,7 @@ mod tests {
             "{found:?}"
         );
         // Few windows change firm measurements only a little.
-        let firm = [Rate {
-            log: 0.0,
-            sigma: 0.05,
-        }; 3];
+        let firm = [rate(0.0, 0.05); 3];
         assert!(
             balanced(&moves[..20], &firm)
                 .iter()
@@ -245,16 +230,7 @@ mod tests {
 
     #[test]
     fn phases_that_no_window_joins_stay_as_measured() {
-        let rates = [
-            Rate {
-                log: 0.3,
-                sigma: 0.2,
-            },
-            Rate {
-                log: -1.0,
-                sigma: 0.9,
-            },
-        ];
+        let rates = [rate(0.3, 0.2), rate(-1.0, 0.9)];
         assert_eq!(balanced(&[(0, 0), (1, 1), (1, 1)], &rates), rates);
         assert_eq!(balanced(&[], &[]), []);
         // A single move without a return is a change of phase.
@@ -275,41 +251,17 @@ mod tests {
             let moves: Vec<(usize, usize)> = (0..340)
                 .map(|k| (0, if k < returns { 0 } else { 1 + k % 100 }))
                 .collect();
-            let rates = vec![
-                Rate {
-                    log: -1.0,
-                    sigma: log_error,
-                };
-                101
-            ];
+            let rates = vec![rate(-1.0, log_error); 101];
             assert_eq!(balanced(&moves, &rates), rates);
         }
     }
 
     #[test]
     fn what_cannot_be_is_left_alone() {
-        let rates = [
-            Rate {
-                log: f64::NAN,
-                sigma: 0.2,
-            },
-            Rate {
-                log: 1.0,
-                sigma: 0.0,
-            },
-        ];
+        let rates = [rate(f64::NAN, 0.2), rate(1.0, 0.0)];
         let found = balanced(&[(0, 1), (1, 0)], &rates);
         assert!(found[0].log.is_nan() && found[1] == rates[1]);
-        let wild = [
-            Rate {
-                log: 700.0,
-                sigma: 1.0,
-            },
-            Rate {
-                log: -700.0,
-                sigma: 1.0,
-            },
-        ];
+        let wild = [rate(700.0, 1.0), rate(-700.0, 1.0)];
         assert!(
             balanced(&[(0, 1), (1, 0), (0, 1)], &wild)
                 .iter()

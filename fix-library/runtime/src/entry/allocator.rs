@@ -20,23 +20,28 @@ type Two = unsafe extern "C" fn(usize, usize) -> usize;
 type Free = unsafe extern "C" fn(usize);
 
 /// Address of a return address on the stack, with the caller's frame above it.
-pub(super) type Slot = *const usize;
+pub(super) type ReturnSlot = *const usize;
 
 /// The site of a call, if the plan has one. The library is started first if necessary.
-pub(super) fn site(slot: Slot) -> Option<&'static SiteRecord> {
+pub(super) fn site(slot: ReturnSlot) -> Option<&'static SiteRecord> {
     start::ensure();
     sites::site(slot)
 }
 
 /// A block for a call, or 0: the next allocator is to be called.
-pub(super) fn allocate(slot: Slot, bytes: usize, align: usize, zero: bool) -> usize {
+pub(super) fn allocate(slot: ReturnSlot, bytes: usize, align: usize, zero: bool) -> usize {
     match site(slot) {
         Some(site) => heap::allocate(site, bytes, align, zero),
         None => 0,
     }
 }
 
-pub(super) unsafe extern "C" fn on_malloc(bytes: usize, _: usize, _: usize, slot: Slot) -> Answer {
+pub(super) unsafe extern "C" fn on_malloc(
+    bytes: usize,
+    _: usize,
+    _: usize,
+    slot: ReturnSlot,
+) -> Answer {
     Answer::block(allocate(slot, bytes, USUAL, false))
 }
 
@@ -44,7 +49,7 @@ pub(super) unsafe extern "C" fn on_calloc(
     count: usize,
     each: usize,
     _: usize,
-    slot: Slot,
+    slot: ReturnSlot,
 ) -> Answer {
     match count.checked_mul(each) {
         Some(bytes) => Answer::block(allocate(slot, bytes, USUAL, true)),
@@ -59,7 +64,7 @@ pub(super) unsafe extern "C" fn on_posix_memalign(
     out: *mut usize,
     align: usize,
     bytes: usize,
-    slot: Slot,
+    slot: ReturnSlot,
 ) -> Answer {
     let site = site(slot);
     if !align.is_multiple_of(size_of::<usize>()) {
@@ -80,7 +85,7 @@ pub(super) unsafe extern "C" fn on_aligned_alloc(
     align: usize,
     bytes: usize,
     _: usize,
-    slot: Slot,
+    slot: ReturnSlot,
 ) -> Answer {
     let site = site(slot);
     // C libraries differ in how they take other alignments.
@@ -96,17 +101,27 @@ pub(super) unsafe extern "C" fn on_memalign(
     align: usize,
     bytes: usize,
     third: usize,
-    slot: Slot,
+    slot: ReturnSlot,
 ) -> Answer {
     // SAFETY: the caller's contract.
     unsafe { on_aligned_alloc(align, bytes, third, slot) }
 }
 
-pub(super) unsafe extern "C" fn on_valloc(bytes: usize, _: usize, _: usize, slot: Slot) -> Answer {
+pub(super) unsafe extern "C" fn on_valloc(
+    bytes: usize,
+    _: usize,
+    _: usize,
+    slot: ReturnSlot,
+) -> Answer {
     Answer::block(allocate(slot, bytes, PAGE, false))
 }
 
-pub(super) unsafe extern "C" fn on_pvalloc(bytes: usize, _: usize, _: usize, slot: Slot) -> Answer {
+pub(super) unsafe extern "C" fn on_pvalloc(
+    bytes: usize,
+    _: usize,
+    _: usize,
+    slot: ReturnSlot,
+) -> Answer {
     let site = site(slot);
     match bytes.checked_next_multiple_of(PAGE) {
         Some(bytes) => {
@@ -120,7 +135,7 @@ pub(super) unsafe extern "C" fn on_realloc(
     block: usize,
     bytes: usize,
     _: usize,
-    slot: Slot,
+    slot: ReturnSlot,
 ) -> Answer {
     let site = site(slot);
     if block == 0 {
@@ -137,7 +152,7 @@ pub(super) unsafe extern "C" fn on_reallocarray(
     block: usize,
     count: usize,
     each: usize,
-    slot: Slot,
+    slot: ReturnSlot,
 ) -> Answer {
     match count.checked_mul(each) {
         // SAFETY: the caller's contract.

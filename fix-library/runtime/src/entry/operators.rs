@@ -1,7 +1,7 @@
 //! C++'s operators new and delete. The image for plans with sites of C++ exports them, so that the
 //! return address is the caller's and not the C++ library's.
 
-use super::allocator::{Slot, allocate, release};
+use super::allocator::{ReturnSlot, allocate, release};
 use super::next::{find_operator, next, place};
 use super::start;
 use super::stubs::Answer;
@@ -10,7 +10,7 @@ use core::ffi::CStr;
 /// Alignment of blocks without a stated one.
 const USUAL: usize = 16;
 
-fn block(slot: Slot, bytes: usize, align: usize, place: usize) -> Answer {
+fn block(slot: ReturnSlot, bytes: usize, align: usize, place: usize) -> Answer {
     start::ensure();
     let block = if start::operators_are_own() {
         allocate(slot, bytes, align, false)
@@ -27,7 +27,7 @@ pub(super) unsafe extern "C" fn on_new(
     bytes: usize,
     _: usize,
     _: usize,
-    slot: Slot,
+    slot: ReturnSlot,
     place: usize,
 ) -> Answer {
     block(slot, bytes, USUAL, place)
@@ -37,7 +37,7 @@ pub(super) unsafe extern "C" fn on_new_aligned(
     bytes: usize,
     align: usize,
     _: usize,
-    slot: Slot,
+    slot: ReturnSlot,
     place: usize,
 ) -> Answer {
     block(slot, bytes, align.max(USUAL), place)

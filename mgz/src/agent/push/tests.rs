@@ -31,7 +31,7 @@ fn the_path_of_an_address_tells_the_protocol() {
 fn send(path: &str, answers: &[&str]) -> (Vec<Sent>, Vec<(String, Vec<u8>)>) {
     let (address, server) = answer_each(answers);
     let collector: Collector = format!("http://{address}{path}").parse().unwrap();
-    let profile = Profile {
+    let profile = SentProfile {
         name: "app",
         times: [100, 110],
         bytes: b"\x1f\x8bprofile",
@@ -95,7 +95,7 @@ fn busy_and_absent_servers_are_asked_again() {
         "closed without an answer"
     );
     let absent: Collector = "http://127.0.0.1:1/ingest".parse().unwrap();
-    let profile = Profile {
+    let profile = SentProfile {
         name: "app",
         times: [0, 1],
         bytes: b"x",

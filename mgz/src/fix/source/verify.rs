@@ -2,7 +2,7 @@
 
 use crate::cli::{self, Fix};
 use crate::fix::bench::{Bench, Tested};
-use crate::fix::clock::Clock;
+use crate::fix::clock::BenchClock;
 use crate::fix::combine::{Maker, together};
 use crate::fix::document::{self, Document, Outcome, PatchedFile, SourceFix, Subject, Tried};
 use crate::fix::sequential::Test;
@@ -75,7 +75,7 @@ pub fn verify_patches(
         Test::new(fix.pairs),
         &original,
     )?;
-    bench.clock = Clock::of(&proposed.manifest);
+    bench.clock = BenchClock::of(&proposed.manifest);
     let subject = Subject::read(&program.file)?;
     let own = std::fs::read(&original)
         .map(|bytes| hash(&bytes))
@@ -102,7 +102,7 @@ pub fn verify_patches(
     };
     let document = Document {
         format: document::FORMAT.into(),
-        version: document::VERSION,
+        version: document::FIX_VERSION,
         program: subject,
         cpu: identity::cpu(),
         command: words.collect(),

@@ -87,7 +87,7 @@ pub fn space(process: u32, first: u32) -> u64 {
 }
 
 /// An order of accesses. It calls back with (thread, access).
-pub type Order<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
+pub type AccessOrder<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 
 /// Model and simulation of all levels, as far as requested. Private levels see one thread each;
 /// shared ones see all threads in `order`.
@@ -97,7 +97,7 @@ pub type Order<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 /// A sentence about levels that are incompatible.
 pub fn evaluate(
     threads: &[Thread],
-    order: Order<'_>,
+    order: AccessOrder<'_>,
     setup: &Setup,
 ) -> Result<Vec<LevelOutcome>, String> {
     let mut out = vec![LevelOutcome::default(); setup.levels.len()];
@@ -138,7 +138,7 @@ pub fn evaluate(
 
 /// Hits of one cache with this stream: by the model, by set distances, and by simulation.
 fn profile(
-    order: Order<'_>,
+    order: AccessOrder<'_>,
     address: &dyn Fn(usize, usize) -> (u64, u32),
     shape: &Shape,
     follow: u64,

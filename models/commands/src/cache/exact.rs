@@ -6,14 +6,13 @@ use crate::cache::evaluate::space;
 use crate::cache::misses::Misses;
 use crate::cache::spec::{PAGES, TlbSpec};
 use crate::ordered::{Ordered, Stretch};
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::ensure_accesses;
 use mgz_analyzer::commands::owners::Owners;
 use mgz_analyzer::commands::progress_bar;
 use mgz_analyzer::input::row_slices::RowSlices;
 use mgz_analyzer::input::{ColumnSet, Trace};
-use mgz_analyzer::output::document::{
-    ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
-};
+use mgz_analyzer::output::document::{ColumnUnit, Document, DocumentTable, maybe, value};
 use mgz_models::cache::tlb::{Tlb, TlbLevel};
 use mgz_models::cache::{LevelSpec, Seen, System};
 use serde_json::Value;
@@ -416,16 +415,10 @@ impl Exact {
         DocumentTable {
             name: "tlb",
             title: "Translation look-aside buffers, one of each thread, if all memory had pages of this size".into(),
-            columns: vec![
-                DocumentColumn("page", ColumnUnit::Bytes),
-                DocumentColumn("level", ColumnUnit::Id),
-                DocumentColumn("entries", ColumnUnit::Id),
-                DocumentColumn("ways", ColumnUnit::Id),
-                DocumentColumn("policy", ColumnUnit::Text),
-                DocumentColumn("hit_rate_hierarchy", ColumnUnit::Share),
-                DocumentColumn("hit_rate_local", ColumnUnit::Share),
-                DocumentColumn("misses", ColumnUnit::Count),
-            ],
+            columns: columns![
+                page: Bytes, level: Id, entries: Id, ways: Id, policy: Text,
+                hit_rate_hierarchy: Share, hit_rate_local: Share, misses: Count,
+            ].to_vec(),
             rows,
             text_rows: usize::MAX,
         }
@@ -468,14 +461,10 @@ impl Exact {
         DocumentTable {
             name: "sharing",
             title: "Lines that stores of one thread take from others (false: the access that missed touches no byte that was written since)".into(),
-            columns: vec![
-                DocumentColumn("address", ColumnUnit::Address),
-                DocumentColumn("bytes", ColumnUnit::Bytes),
-                DocumentColumn("invalidations", ColumnUnit::Count),
-                DocumentColumn("false_sharing_misses", ColumnUnit::Count),
-                DocumentColumn("true_sharing_misses", ColumnUnit::Count),
-                DocumentColumn("interventions", ColumnUnit::Count),
-            ],
+            columns: columns![
+                address: Address, bytes: Bytes, invalidations: Count, false_sharing_misses: Count,
+                true_sharing_misses: Count, interventions: Count,
+            ].to_vec(),
             rows: rows.collect(),
             text_rows: usize::MAX,
         }

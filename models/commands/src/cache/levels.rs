@@ -2,9 +2,8 @@
 
 use crate::cache::evaluate::{LevelOutcome, Setup};
 use crate::cache::spec::names;
-use mgz_analyzer::output::document::{
-    ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
-};
+use mgz_analyzer::columns;
+use mgz_analyzer::output::document::{Document, DocumentTable, maybe, value};
 use mgz_models::cache::{Inclusion, SetHits};
 use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use serde_json::Value;
@@ -135,40 +134,17 @@ impl LevelRows {
         document.tables.push(DocumentTable {
             name: "levels",
             title: "Levels (hierarchy: hits in this level or before it, of all accesses; local: of those that reach it; loads: of recorded loads; explicit_loads: implied Constant loads are hits; all_reads: so are implicit stack reads; model, sets and alone: LRU, the cache sees every access; lo and hi: 95% interval)".into(),
-            columns: vec![
-                DocumentColumn("threads", ColumnUnit::Id),
-                DocumentColumn("order", ColumnUnit::Text),
-                DocumentColumn("level", ColumnUnit::Id),
-                DocumentColumn("size", ColumnUnit::Bytes),
-                DocumentColumn("ways", ColumnUnit::Id),
-                DocumentColumn("line", ColumnUnit::Bytes),
-                DocumentColumn("policy", ColumnUnit::Text),
-                DocumentColumn("inclusion", ColumnUnit::Text),
-                DocumentColumn("prefetch", ColumnUnit::Text),
-                DocumentColumn("shared", ColumnUnit::Flag),
-                DocumentColumn("hit_rate_model", ColumnUnit::Share),
-                DocumentColumn("hit_rate_sets", ColumnUnit::Share),
-                DocumentColumn("hit_rate_alone", ColumnUnit::Share),
-                DocumentColumn("difference_points", ColumnUnit::Number),
-                DocumentColumn("difference_points_sets", ColumnUnit::Number),
-                DocumentColumn("hit_rate_sets_lo", ColumnUnit::Share),
-                DocumentColumn("hit_rate_sets_hi", ColumnUnit::Share),
-                DocumentColumn("hit_rate_hierarchy", ColumnUnit::Share),
-                DocumentColumn("hit_rate_local", ColumnUnit::Share),
-                DocumentColumn("hit_rate_with_implied", ColumnUnit::Share),
-                DocumentColumn("hit_rate_loads", ColumnUnit::Share),
-                DocumentColumn("hit_rate_explicit_loads", ColumnUnit::Share),
-                DocumentColumn("hit_rate_all_reads", ColumnUnit::Share),
-                DocumentColumn("hit_rate_stores", ColumnUnit::Share),
-                DocumentColumn("misses", ColumnUnit::Count),
-                DocumentColumn("load_misses", ColumnUnit::Count),
-                DocumentColumn("store_misses", ColumnUnit::Count),
-                DocumentColumn("write_backs", ColumnUnit::Count),
-                DocumentColumn("back_invalidations", ColumnUnit::Count),
-                DocumentColumn("prefetches", ColumnUnit::Count),
-                DocumentColumn("useful_prefetches", ColumnUnit::Count),
-                DocumentColumn("hit_rate_one_thread", ColumnUnit::Share),
-            ],
+            columns: columns![
+                threads: Id, order: Text, level: Id, size: Bytes, ways: Id, line: Bytes,
+                policy: Text, inclusion: Text, prefetch: Text, shared: Flag, hit_rate_model: Share,
+                hit_rate_sets: Share, hit_rate_alone: Share, difference_points: Number,
+                difference_points_sets: Number, hit_rate_sets_lo: Share, hit_rate_sets_hi: Share,
+                hit_rate_hierarchy: Share, hit_rate_local: Share, hit_rate_with_implied: Share,
+                hit_rate_loads: Share, hit_rate_explicit_loads: Share, hit_rate_all_reads: Share,
+                hit_rate_stores: Share, misses: Count, load_misses: Count, store_misses: Count,
+                write_backs: Count, back_invalidations: Count, prefetches: Count,
+                useful_prefetches: Count, hit_rate_one_thread: Share,
+            ].to_vec(),
             rows: self.levels,
             text_rows: usize::MAX,
         });
@@ -180,15 +156,11 @@ impl LevelRows {
             title:
                 "Hit rates with other numbers of ways (as many sets as the level; by set distances)"
                     .into(),
-            columns: vec![
-                DocumentColumn("threads", ColumnUnit::Id),
-                DocumentColumn("level", ColumnUnit::Id),
-                DocumentColumn("ways", ColumnUnit::Id),
-                DocumentColumn("size", ColumnUnit::Bytes),
-                DocumentColumn("hit_rate_sets", ColumnUnit::Share),
-                DocumentColumn("hit_rate_sets_lo", ColumnUnit::Share),
-                DocumentColumn("hit_rate_sets_hi", ColumnUnit::Share),
-            ],
+            columns: columns![
+                threads: Id, level: Id, ways: Id, size: Bytes, hit_rate_sets: Share,
+                hit_rate_sets_lo: Share, hit_rate_sets_hi: Share,
+            ]
+            .to_vec(),
             rows: self.ways,
             text_rows: usize::MAX,
         });

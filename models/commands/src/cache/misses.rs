@@ -1,6 +1,7 @@
 //! Misses by code and object, and the part that a prefetcher would have foreseen.
 
 use crate::ordered::Stretch;
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::owners::{OBJECT_COLUMNS, Owners};
 use mgz_analyzer::data::code_map::CodeMap;
 use mgz_analyzer::data::group::Group;
@@ -155,16 +156,10 @@ impl Misses {
             let line: &mut Tally = lines.entry((piece.function, piece.line)).or_default();
             line.add(tally);
         }
-        let rates = [
-            DocumentColumn("misses_1", ColumnUnit::Count),
-            DocumentColumn("misses_2", ColumnUnit::Count),
-            DocumentColumn("misses_3", ColumnUnit::Count),
-            DocumentColumn("misses_4", ColumnUnit::Count),
-            DocumentColumn("miss_share", ColumnUnit::Share),
-            DocumentColumn("prefetchable_first", ColumnUnit::Share),
-            DocumentColumn("prefetchable", ColumnUnit::Share),
-            DocumentColumn("prefetchable_stride", ColumnUnit::Share),
-            DocumentColumn("prefetchable_next_line", ColumnUnit::Share),
+        let rates = columns![
+            misses_1: Count, misses_2: Count, misses_3: Count, misses_4: Count, miss_share: Share,
+            prefetchable_first: Share, prefetchable: Share, prefetchable_stride: Share,
+            prefetchable_next_line: Share,
         ];
         let mut add = |name, title: &str, names: &[DocumentColumn], counted: bool, rows: Rows| {
             let mut rows = rows;
@@ -200,10 +195,7 @@ impl Misses {
             rows.push((names.map(Value::from).to_vec(), *tally));
         }
         rows.sort_by_key(|r| r.0.iter().map(Value::to_string).collect::<Vec<_>>());
-        let names = [
-            DocumentColumn("function", ColumnUnit::Text),
-            DocumentColumn("module", ColumnUnit::Text),
-        ];
+        let names = columns![function: Text, module: Text];
         add("misses_functions", "Misses by function", &names, true, rows);
         let mut rows: Rows = Vec::new();
         for (&(function, line), tally) in &lines {
@@ -217,11 +209,7 @@ impl Misses {
             rows.push((names, *tally));
         }
         rows.sort_by_key(|r| r.0.iter().map(Value::to_string).collect::<Vec<_>>());
-        let names = [
-            DocumentColumn("function", ColumnUnit::Text),
-            DocumentColumn("file", ColumnUnit::Text),
-            DocumentColumn("line", ColumnUnit::Line),
-        ];
+        let names = columns![function: Text, file: Text, line: Line];
         add("misses_lines", "Misses by line", &names, true, rows);
         if self.owners.known() {
             let mut rows: Rows = Vec::new();

@@ -3,6 +3,7 @@
 
 use crate::cache::arguments::CacheArguments;
 use crate::threads::Thread;
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::stream::{AccessSegment, Accesses};
 use mgz_analyzer::commands::{is_watched, refuse_watched, visit};
 use mgz_analyzer::data::group::Group;
@@ -149,15 +150,11 @@ pub fn put_pieces(
         rows.push((touches, row));
     }
     rows.sort_by_key(|r| std::cmp::Reverse(r.0));
-    let mut columns = vec![
-        DocumentColumn("function", ColumnUnit::Text),
-        DocumentColumn("file", ColumnUnit::Text),
-        DocumentColumn("line", ColumnUnit::Line),
-        DocumentColumn("class", ColumnUnit::Text),
-        DocumentColumn("P_BB", ColumnUnit::Share),
-        DocumentColumn("D_mean", ColumnUnit::Number),
-        DocumentColumn("first_share", ColumnUnit::Share),
-    ];
+    let mut columns = columns![
+        function: Text, file: Text, line: Line, class: Text, P_BB: Share, D_mean: Number,
+        first_share: Share,
+    ]
+    .to_vec();
     columns.extend(
         ["hit_rate_1", "hit_rate_2", "hit_rate_3", "hit_rate_4"]
             .map(|n| DocumentColumn(n, ColumnUnit::Share)),
@@ -255,7 +252,9 @@ fn recombine(
     document.tables.push(DocumentTable {
         name: "recombined",
         title: "Hit rates with P(BB) of the other trace (coverage: its accesses whose code was profiled)".into(),
-        columns: vec![DocumentColumn("level", ColumnUnit::Id), DocumentColumn("size", ColumnUnit::Bytes), DocumentColumn("hit_rate_model", ColumnUnit::Share), DocumentColumn("hit_rate_sets", ColumnUnit::Share), DocumentColumn("coverage", ColumnUnit::Share)],
+        columns: columns![
+            level: Id, size: Bytes, hit_rate_model: Share, hit_rate_sets: Share, coverage: Share,
+        ].to_vec(),
         rows: rows.collect(),
         text_rows: usize::MAX,
     });

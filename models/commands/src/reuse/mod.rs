@@ -18,7 +18,7 @@ use mgz_analyzer::commands::{
 };
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::document::{ColumnUnit, Document, maybe};
-use mgz_models::histogram::{PART_BITS, Scale};
+use mgz_models::histogram::{PART_BITS, REFERENCE_PARTITIONS, Scale};
 use mgz_models::reuse::approx::ApproxEngine;
 use mgz_models::reuse::scale_tree::Bound;
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
@@ -72,9 +72,6 @@ pub struct ReuseArguments {
     /// Width of linear bins; with log-linear: where linear bins begin and their width, a power of two.
     #[arg(long, default_value_t = 2048, value_name = "N")]
     pub width: u64,
-    /// Partitions of the reference histogram.
-    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub partitions: u64,
     /// Approximate distances with at most this relative error, e.g. 0.01 (scale tree, logarithmic space).
     #[arg(long, value_name = "E", value_parser = fraction, conflicts_with = "absolute_error")]
     pub relative_error: Option<f64>,
@@ -313,9 +310,8 @@ pub fn run_reuse(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)>
             ));
         }
     }
-    let partitions = arguments.partitions as usize;
     document.tables.extend([
-        reference(&counts.distances, partitions),
+        reference(&counts.distances, REFERENCE_PARTITIONS),
         miss_ratios(&counts, measured.implied, arguments),
     ]);
     tables_of_code(&counts, &trace, &mut document);

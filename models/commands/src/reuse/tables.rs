@@ -2,12 +2,11 @@
 
 use crate::reuse::ReuseArguments;
 use crate::reuse::counts::{ReuseHistograms, ReuseTally};
+use mgz_analyzer::columns;
 use mgz_analyzer::commands::owners::{OBJECT_COLUMNS, Owners};
 use mgz_analyzer::data::code_map::CodeMap;
 use mgz_analyzer::input::Trace;
-use mgz_analyzer::output::document::{
-    ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
-};
+use mgz_analyzer::output::document::{Document, DocumentColumn, DocumentTable, maybe, value};
 use mgz_models::histogram::{Bin, Fine, PART_BITS, Scale};
 use mgz_models::miss_ratio::MissRatio;
 use serde_json::Value;
@@ -44,13 +43,10 @@ pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> D
             ]
         })
         .collect();
-    let columns = vec![
-        DocumentColumn("from", ColumnUnit::Number),
-        DocumentColumn("to", ColumnUnit::Number),
-        DocumentColumn("count", ColumnUnit::Number),
-        DocumentColumn("share", ColumnUnit::Share),
-        DocumentColumn("mean", ColumnUnit::Number),
-    ];
+    let columns = columns![
+        from: Number, to: Number, count: Number, share: Share, mean: Number,
+    ]
+    .to_vec();
     DocumentTable {
         name,
         title: title.into(),
@@ -68,12 +64,7 @@ pub(crate) fn reference(distances: &Fine, partitions: usize) -> DocumentTable {
         .enumerate()
         .map(|(i, p)| vec![Value::from(i), value(p.from), value(p.to), value(p.mean)])
         .collect();
-    let columns = vec![
-        DocumentColumn("partition", ColumnUnit::Count),
-        DocumentColumn("from", ColumnUnit::Number),
-        DocumentColumn("to", ColumnUnit::Number),
-        DocumentColumn("mean", ColumnUnit::Number),
-    ];
+    let columns = columns![partition: Count, from: Number, to: Number, mean: Number].to_vec();
     DocumentTable {
         name: "reference",
         title: "Reference histogram".into(),
@@ -120,11 +111,7 @@ pub(crate) fn miss_ratios(
         name: "miss_ratios",
         title: "Miss ratio of fully associative LRU caches (implied Constant loads count as hits)"
             .into(),
-        columns: vec![
-            DocumentColumn("bytes", ColumnUnit::Bytes),
-            DocumentColumn("blocks", ColumnUnit::Count),
-            DocumentColumn("miss_ratio", ColumnUnit::Share),
-        ],
+        columns: columns![bytes: Bytes, blocks: Count, miss_ratio: Share].to_vec(),
         rows,
         text_rows: 256,
     }
@@ -156,14 +143,9 @@ fn part_cells(part: &ReuseTally) -> Vec<Value> {
     ]
 }
 
-const PART_COLUMNS: [DocumentColumn; 7] = [
-    DocumentColumn("reuses", ColumnUnit::Count),
-    DocumentColumn("first_touches", ColumnUnit::Count),
-    DocumentColumn("D_mean", ColumnUnit::Number),
-    DocumentColumn("D_median", ColumnUnit::Number),
-    DocumentColumn("D_p90", ColumnUnit::Number),
-    DocumentColumn("D_max", ColumnUnit::Count),
-    DocumentColumn("interval_mean", ColumnUnit::Number),
+const PART_COLUMNS: [DocumentColumn; 7] = columns![
+    reuses: Count, first_touches: Count, D_mean: Number, D_median: Number, D_p90: Number,
+    D_max: Count, interval_mean: Number,
 ];
 
 fn columns(first: &[DocumentColumn]) -> Vec<DocumentColumn> {
@@ -206,10 +188,7 @@ pub(crate) fn tables_of_code(counts: &ReuseHistograms, trace: &Trace, document: 
     document.tables.push(DocumentTable {
         name: "functions",
         title: "Functions (of the reusing access)".into(),
-        columns: columns(&[
-            DocumentColumn("function", ColumnUnit::Text),
-            DocumentColumn("module", ColumnUnit::Text),
-        ]),
+        columns: columns(&columns![function: Text, module: Text]),
         rows: functions
             .iter()
             .map(|(f, part)| [name(*f), part_cells(part)].concat())
@@ -220,11 +199,7 @@ pub(crate) fn tables_of_code(counts: &ReuseHistograms, trace: &Trace, document: 
     document.tables.push(DocumentTable {
         name: "lines",
         title: "Lines (of the reusing access)".into(),
-        columns: columns(&[
-            DocumentColumn("function", ColumnUnit::Text),
-            DocumentColumn("file", ColumnUnit::Text),
-            DocumentColumn("line", ColumnUnit::Line),
-        ]),
+        columns: columns(&columns![function: Text, file: Text, line: Line]),
         rows: lines
             .iter()
             .map(|(l, part)| {
@@ -267,13 +242,10 @@ pub(crate) fn tables_of_code(counts: &ReuseHistograms, trace: &Trace, document: 
     document.tables.push(DocumentTable {
         name: "function_distances",
         title: String::new(),
-        columns: vec![
-            DocumentColumn("function", ColumnUnit::Text),
-            DocumentColumn("module", ColumnUnit::Text),
-            DocumentColumn("from", ColumnUnit::Number),
-            DocumentColumn("to", ColumnUnit::Number),
-            DocumentColumn("count", ColumnUnit::Number),
-        ],
+        columns: columns![
+            function: Text, module: Text, from: Number, to: Number, count: Number,
+        ]
+        .to_vec(),
         rows,
         text_rows: 0,
     });
@@ -314,11 +286,7 @@ pub(crate) fn object_tables(counts: &ReuseHistograms, owners: &Owners, document:
         title: String::new(),
         columns: OBJECT_COLUMNS
             .into_iter()
-            .chain([
-                DocumentColumn("from", ColumnUnit::Number),
-                DocumentColumn("to", ColumnUnit::Number),
-                DocumentColumn("count", ColumnUnit::Number),
-            ])
+            .chain(columns![from: Number, to: Number, count: Number])
             .collect(),
         rows,
         text_rows: 0,
@@ -330,11 +298,7 @@ pub(crate) fn threads(counts: &ReuseHistograms, document: &mut Document) {
     document.tables.push(DocumentTable {
         name: "threads",
         title: "Threads".into(),
-        columns: columns(&[
-            DocumentColumn("process", ColumnUnit::Id),
-            DocumentColumn("thread", ColumnUnit::Id),
-            DocumentColumn("A", ColumnUnit::Count),
-        ]),
+        columns: columns(&columns![process: Id, thread: Id, A: Count]),
         rows: counts
             .threads
             .iter()

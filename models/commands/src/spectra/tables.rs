@@ -2,9 +2,8 @@
 
 use crate::spectra::Found;
 use crate::spectra::verdict::judge;
-use mgz_analyzer::output::document::{
-    ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
-};
+use mgz_analyzer::columns;
+use mgz_analyzer::output::document::{Document, DocumentColumn, DocumentTable, maybe, value};
 use mgz_models::emd;
 use serde_json::Value;
 
@@ -107,10 +106,7 @@ impl SpectraRows {
                 sizes[0]
             ));
         }
-        let whose = [
-            DocumentColumn("where", ColumnUnit::Text),
-            DocumentColumn("process", ColumnUnit::Id),
-        ];
+        let whose = columns![where: Text, process: Id];
         let table =
             |name, title: &str, columns: &[DocumentColumn], rows: Vec<Vec<Value>>, text_rows| {
                 DocumentTable {
@@ -124,13 +120,9 @@ impl SpectraRows {
         document.tables.push(table(
             "advice",
             "Advice (footprint in the smallest blocks; utilisation of the page size advised)",
-            &[
-                DocumentColumn("reuses", ColumnUnit::Count),
-                DocumentColumn("footprint", ColumnUnit::Bytes),
-                DocumentColumn("prototype", ColumnUnit::Text),
-                DocumentColumn("page", ColumnUnit::Bytes),
-                DocumentColumn("utilisation", ColumnUnit::Share),
-                DocumentColumn("advice", ColumnUnit::Text),
+            &columns![
+                reuses: Count, footprint: Bytes, prototype: Text, page: Bytes, utilisation: Share,
+                advice: Text,
             ],
             self.advice,
             usize::MAX,
@@ -138,24 +130,16 @@ impl SpectraRows {
         document.tables.push(table(
             "emd",
             "Earth Mover's Distance between neighbouring block sizes, in bins (shift: signed; negative is towards short distances)",
-            &[
-                DocumentColumn("from", ColumnUnit::Bytes),
-                DocumentColumn("to", ColumnUnit::Bytes),
-                DocumentColumn("emd", ColumnUnit::Number),
-                DocumentColumn("shift", ColumnUnit::Number),
-            ],
+            &columns![from: Bytes, to: Bytes, emd: Number, shift: Number],
             self.moves,
             usize::MAX,
         ));
         document.tables.push(table(
             "footprints",
             "Footprint by block size (normalised to the smallest)",
-            &[
-                DocumentColumn("granularity", ColumnUnit::Bytes),
-                DocumentColumn("blocks", ColumnUnit::Count),
-                DocumentColumn("bytes", ColumnUnit::Bytes),
-                DocumentColumn("normalised", ColumnUnit::Number),
-                DocumentColumn("utilisation", ColumnUnit::Share),
+            &columns![
+                granularity: Bytes, blocks: Count, bytes: Bytes, normalised: Number,
+                utilisation: Share,
             ],
             self.footprints,
             usize::MAX,
@@ -163,13 +147,7 @@ impl SpectraRows {
         document.tables.push(table(
             "signatures",
             "Reuse signatures (distances in blocks)",
-            &[
-                DocumentColumn("granularity", ColumnUnit::Bytes),
-                DocumentColumn("from", ColumnUnit::Number),
-                DocumentColumn("to", ColumnUnit::Number),
-                DocumentColumn("count", ColumnUnit::Number),
-                DocumentColumn("share", ColumnUnit::Share),
-            ],
+            &columns![granularity: Bytes, from: Number, to: Number, count: Number, share: Share],
             self.signatures,
             96,
         ));

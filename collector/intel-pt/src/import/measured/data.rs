@@ -5,6 +5,7 @@
 
 use crate::import::measured::code::Files;
 use crate::import::paths::file_of;
+use mgz_annotations_schema::ObjectKind;
 use mgz_collector::objects::globals::{Variable, variables};
 use mgz_collector::trace::measured::ObjectNames;
 use mgz_elf::function_names::Symbols;
@@ -51,7 +52,7 @@ impl ModuleData {
         data.variables.sort_by_key(|v| v.address);
         let names = data.variables.iter().enumerate().map(|(number, variable)| {
             let names = ObjectNames {
-                kind: "global".into(),
+                kind: ObjectKind::Global,
                 name: variable.name.clone(),
                 module: data.file_name.clone(),
             };
@@ -148,20 +149,14 @@ impl<'l, 'a> Data<'l, 'a> {
 
 /// The names of memory without a variable.
 fn of_mapping(mapping: &Mapping) -> ObjectNames {
-    let path = mapping.path.as_str();
-    let kind = match path {
-        "[heap]" => "heap",
-        path if path.starts_with("[stack") => "stack",
-        path if path.starts_with('/') && !path.starts_with("//anon") => "file",
-        _ => "anonymous",
-    };
+    let kind = ObjectKind::of_mapping(&mapping.path);
     let name = match kind {
         // Only the address distinguishes anonymous mappings.
-        "anonymous" => format!("{:#x}", mapping.start),
-        _ => path.to_owned(),
+        ObjectKind::Anonymous => format!("{:#x}", mapping.start),
+        _ => mapping.path.clone(),
     };
     ObjectNames {
-        kind: kind.into(),
+        kind,
         name,
         module: String::new(),
     }

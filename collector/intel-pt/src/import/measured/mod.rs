@@ -16,10 +16,11 @@ use crate::import::modules::Modules;
 use code::Code;
 use data::Data;
 use generated::GeneratedNames;
+use mgz_annotations_schema::SamplePopulation;
 use mgz_annotations_schema::manifest::{Measured, MeasuredEvent};
 use mgz_collector::trace::measured::{MeasuredRow, write_measured};
 use mgz_perf_data::Session;
-use mgz_perf_data::memory::{Level, MemorySample, Operation};
+use mgz_perf_data::memory::{Drawn, Level, MemorySample, Operation};
 use std::path::Path;
 
 /// Writes the samples of a session into a trace folder and counts them. `None` if it has none.
@@ -35,7 +36,7 @@ pub fn write(
     }
     let events = memory.events.iter().map(|event| MeasuredEvent {
         name: event.name.clone(),
-        drawn: event.drawn.text(),
+        drawn: population(event.drawn),
         samples: 0,
     });
     let mut counts = Measured {
@@ -57,6 +58,18 @@ pub fn write(
     })?;
     counts.events.retain(|event| event.samples > 0);
     Ok(Some(counts))
+}
+
+/// The population in files of a trace.
+fn population(drawn: Drawn) -> SamplePopulation {
+    match drawn {
+        Drawn::Loads => SamplePopulation::Loads,
+        Drawn::Stores => SamplePopulation::Stores,
+        Drawn::Operations => SamplePopulation::Operations,
+        Drawn::SlowLoads(cycles) => SamplePopulation::SlowLoads(cycles),
+        Drawn::Cycles => SamplePopulation::Cycles,
+        Drawn::Unknown => SamplePopulation::Unknown,
+    }
 }
 
 /// Adds a row to the counts.
@@ -109,7 +122,7 @@ fn row(
         node: sample.physical.and_then(|at| session.memory.nodes.of(at)),
         physical: sample.physical,
         period: Some(sample.period).filter(|&period| period > 0),
-        drawn: drawn.unwrap_or_default().text(),
+        drawn: population(drawn.unwrap_or_default()),
     }
 }
 

@@ -445,15 +445,7 @@ fn avoid_patch(context: &mut Context) {
                 .set(*context.register(register));
         }
     }
-    let base = control
-        .cursor
-        .get()
-        .wrapping_sub(16 * u64::from(state.slots_done));
-    control.cursor.set(base);
-    if state.base_reg != mgz_abi::address_map::NO_REG {
-        *context.register(state.base_reg) =
-            base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
-    }
+    rebase(control, context, &state);
     context.registers[RIP] = clone;
     counting.resume(control, context);
 }
@@ -468,15 +460,25 @@ fn resume(
     context.registers[..REGISTERS].copy_from_slice(before);
     let in_flight = state.slots_done > 0 || state.base_reg != mgz_abi::address_map::NO_REG;
     if in_flight {
-        let base = control
-            .cursor
-            .get()
-            .wrapping_sub(16 * u64::from(state.slots_done));
-        control.cursor.set(base);
-        if state.base_reg != mgz_abi::address_map::NO_REG {
-            *context.register(state.base_reg) =
-                base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
-        }
+        rebase(control, context, state);
+    }
+}
+
+/// Gives the interrupted region its base in the current ring: the cursor without its slots that are
+/// written.
+fn rebase(
+    control: &mgz_abi::shared_memory::Control,
+    context: &mut Context,
+    state: &mgz_abi::address_map::ProbeState,
+) {
+    let base = control
+        .cursor
+        .get()
+        .wrapping_sub(16 * u64::from(state.slots_done));
+    control.cursor.set(base);
+    if state.base_reg != mgz_abi::address_map::NO_REG {
+        *context.register(state.base_reg) =
+            base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
     }
 }
 

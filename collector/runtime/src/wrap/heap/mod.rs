@@ -56,29 +56,19 @@ pub fn attach_heap_log(header: &Header) {
     if fd < 0 {
         return;
     }
-    // SAFETY: new mappings; the file has this length.
-    let (log, page) = unsafe {
-        (
-            syscall::mmap(
-                0,
-                heap_log::FILE_BYTES,
-                map::READ | map::WRITE,
-                map::SHARED | map::NORESERVE,
-                fd,
-                0,
-            ),
-            syscall::mmap(
-                0,
-                4096,
-                map::READ | map::WRITE,
-                map::PRIVATE | map::ANONYMOUS,
-                -1,
-                0,
-            ),
+    // SAFETY: a new mapping; the file has this length.
+    let log = unsafe {
+        syscall::mmap(
+            0,
+            heap_log::FILE_BYTES,
+            map::READ | map::WRITE,
+            map::SHARED | map::NORESERVE,
+            fd,
+            0,
         )
     };
     syscall::close(fd);
-    let (Ok(log), Ok(page)) = (log, page) else {
+    let (Ok(log), Ok(page)) = (log, syscall::new_memory(4096)) else {
         return;
     };
     // SAFETY: our own page; and the log's first word.
