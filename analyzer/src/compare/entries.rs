@@ -1,6 +1,7 @@
 //! Compared entries: the run, functions, lines, loops and objects of one analysis, and the numbers
 //! of each.
 
+use crate::compare::findings::RunFindings;
 use crate::compare::original::Original;
 use crate::compare::picture;
 use crate::data::log_histogram::Bin;
@@ -192,10 +193,23 @@ pub struct RunEntries {
     pub instrumented_seconds: Option<f64>,
     /// By kind.
     pub tables: BTreeMap<EntryKind, Vec<Entry>>,
+    /// Findings. `None` if their absence means nothing.
+    pub findings: Option<RunFindings>,
     /// Warnings about missing or doubtful data.
     pub warnings: Vec<String>,
     /// Data for a report; see [`picture`].
     pub picture: serde_json::Value,
+}
+
+impl RunEntries {
+    /// Removes predicted misses from the compared numbers.
+    pub(super) fn leave_out_misses(&mut self) {
+        let is_kept = |metric: &Metric| !matches!(metric, Metric::Misses(_));
+        for entry in self.tables.values_mut().flatten() {
+            entry.cells.retain(|metric, _| is_kept(metric));
+            entry.per_load.retain(|metric, _| is_kept(metric));
+        }
+    }
 }
 
 struct Numbers<'a> {
@@ -427,6 +441,7 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
             (EntryKind::Loop, loops.collect()),
             (EntryKind::Object, of_objects(analysis, whole)),
         ]),
+        findings: RunFindings::of(analysis),
         warnings: analysis.warnings.clone(),
         picture: picture::run_picture(path, analysis),
     }
@@ -463,6 +478,13 @@ fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
             exact: whole.exact,
         }
         .cells(&mut entry);
+        if row.sampled.is_some() {
+            // These are of the logged blocks alone, whose number differs from run to run.
+            entry.per_load.clear();
+            entry
+                .cells
+                .retain(|metric, _| matches!(metric, Metric::Seconds | Metric::Time));
+        }
         // Not an estimate: the size was logged or is in the file.
         let size = row.largest.map(|bytes| Cell::exact(bytes as f64));
         entry.cells.extend(size.map(|cell| (Metric::Size, cell)));

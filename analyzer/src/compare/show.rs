@@ -5,7 +5,7 @@ use crate::compare::entries::{Cell, EntryKind, Metric};
 use crate::compare::gate::GateOutcome;
 use crate::compare::judge::Comparison;
 use crate::compare::words;
-use crate::output::elided::elided;
+use crate::util::elided::elided;
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use serde_json::{Value, json};
 
