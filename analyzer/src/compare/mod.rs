@@ -3,8 +3,8 @@
 //!
 //! [`inputs`] reads traces, [`entries`] computes numbers with intervals, [`matching`] finds
 //! corresponding entries, [`judge`] compares them, [`findings`] finds findings of one side only,
-//! [`fix`] finds fixes of `mgz fix`, [`mod@repeat`] advises more runs, [`words`] and [`show`] print the result. `docs/reference/compare.md` has the
-//! definitions.
+//! [`fix`] finds fixes of `mgz fix`, [`mod@repeat`] advises more runs, [`words`] and [`show`] print
+//! the result. `docs/reference/compare.md` has the definitions.
 
 pub mod change;
 pub mod entries;

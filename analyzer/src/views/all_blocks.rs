@@ -56,6 +56,11 @@ impl AllBlocks {
         }
     }
 
+    /// The percentage with the ends of its interval, if it is known.
+    pub(crate) fn ends(&self) -> Option<[f64; 3]> {
+        Some([self.pct_lo?, self.pct?, self.pct_hi?])
+    }
+
     /// Variance of the estimate of unlogged loads, times the square of `scale`.
     pub(super) fn variance(&self, scale: f64) -> f64 {
         (self.unlogged * scale).powi(2) * self.relative_variance()

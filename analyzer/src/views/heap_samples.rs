@@ -95,7 +95,7 @@ fn move_times(rows: &mut [ObjectRow], to_divide: f64) {
         let Some(all) = row.sampled else {
             continue;
         };
-        let Some(ends) = (|| Some([all.pct_lo?, all.pct?, all.pct_hi?]))() else {
+        let Some(ends) = all.ends() else {
             // The time of the logged blocks alone depends on their number.
             row.time.of_runs = None;
             continue;

@@ -220,7 +220,7 @@ pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFact
 }
 
 /// The cause of a load instruction, if each of its loads waits for the one before.
-pub(crate) fn chain_of(costs: &Costs, site: u32) -> Option<&Cause> {
+pub(crate) fn chain_of<'a>(costs: &'a Costs, site: u32) -> Option<&'a Cause> {
     let cause = costs.causes.iter().find(|c| c.sites.contains(&site))?;
     cause.rule.is_chained.then_some(cause)
 }
@@ -238,7 +238,7 @@ pub(crate) fn left_out(costs: &Costs, chained: &[u32]) -> String {
     }
 }
 
-/// What a target means, with the share of the recorded loads of each part.
+/// Meaning of a target, with the share of the recorded loads of each part.
 pub(crate) fn described(costs: &Costs, target: Target, name: &str) -> Result<String, String> {
     let all = costs.context.rows.max(1) as f64;
     let share = |rows: u64| format!("{:.0} % of the loads", 100.0 * rows as f64 / all);
