@@ -184,14 +184,14 @@ fn show(
     (costs, saved): (&Costs, &Saved),
 ) {
     let names: Vec<String> = specs.iter().map(Spec::text).collect();
-    document.put("remedy", ColumnUnit::Text, names.join("; "));
-    document.put("target", ColumnUnit::Text, targets.join("; "));
+    document.put("remedy", ColumnUnit::Whole, names.join("; "));
+    document.put("target", ColumnUnit::Whole, targets.join("; "));
     match reason(costs, saved) {
         Some(reason) => {
-            document.put("result", ColumnUnit::Text, "no gain is known");
-            document.put("reason", ColumnUnit::Text, reason);
+            document.put("result", ColumnUnit::Whole, "no gain is known");
+            document.put("reason", ColumnUnit::Whole, reason);
         }
-        None => document.put("result", ColumnUnit::Text, in_words(saved.time)),
+        None => document.put("result", ColumnUnit::Whole, in_words(saved.time)),
     }
     let [lo, middle, hi] = saved.time.map(|pct| value(rounded(pct)));
     document.put("saved_pct", ColumnUnit::Number, middle);
@@ -250,16 +250,16 @@ fn show_offered(document: &mut Document, list: &[Offered]) {
         (None, true) => "no finding costs enough to have a remedy".into(),
         (None, false) => "no remedy can be predicted from this recording".into(),
     };
-    document.put("result", ColumnUnit::Text, result);
+    document.put("result", ColumnUnit::Whole, result);
     document.tables.push(DocumentTable {
         name: "remedies",
         title: "Remedies for the findings".into(),
         columns: vec![
-            DocumentColumn("remedy", ColumnUnit::Text),
+            DocumentColumn("remedy", ColumnUnit::Whole),
             DocumentColumn("line", ColumnUnit::Text),
             DocumentColumn("finding", ColumnUnit::Text),
             DocumentColumn("cost_pct", ColumnUnit::Number),
-            DocumentColumn("not_known", ColumnUnit::Text),
+            DocumentColumn("not_known", ColumnUnit::Whole),
         ],
         rows: list
             .iter()

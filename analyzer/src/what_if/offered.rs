@@ -1,12 +1,13 @@
 //! The remedies that can be asked for the findings of a trace.
 
+use crate::data::object_map::is_address;
 use crate::findings::cause::Cause;
 use crate::findings::gains::Costs;
 use crate::findings::mechanisms::{Remedy as OwnRemedy, title};
 use crate::findings::{Cost, objects_name};
 use crate::what_if::remedies::KINDS;
 use crate::what_if::remedy::{Kind, Spec, Target};
-use crate::what_if::target::place;
+use crate::what_if::target::{place, short_name};
 use std::collections::BTreeSet;
 
 /// Findings whose remedies are listed. Source: Chosen; each remedy is built once.
@@ -66,13 +67,23 @@ fn own(cause: &Cause) -> Option<&'static str> {
     }
 }
 
-/// The remedy of a kind for the object or the code of a cause. `None` without a name.
+/// The remedy of a kind for the object or the code of a cause. `None` without a name, and if the kind
+/// does not fit.
 fn spec(costs: &Costs, cause: &Cause, kind: &Kind) -> Option<Spec> {
     let target = match kind.target {
-        Target::Object => objects_name(&costs.context, cause),
+        Target::Object => {
+            let named = objects_name(&costs.context, cause);
+            let first = named.split(" and ").next().unwrap_or(&named);
+            short_name(costs, first)
+        }
+        // Each load waits for the one before, so neither their order nor their time can change.
+        Target::Code if cause.rule.is_chained => return None,
         Target::Code => place(&cause.line),
     };
-    (!target.is_empty()).then(|| Spec {
+    // Memory as a whole has pages, and no elements or nodes.
+    let is_memory = target.starts_with('[') || is_address(&target);
+    let fits = !target.is_empty() && (!is_memory || kind.name == "huge-pages");
+    fits.then(|| Spec {
         kind: kind.name.into(),
         target,
         by: None,

@@ -40,17 +40,20 @@ impl Known<'_> {
 
     /// True if `name` is the whole type, with or without its namespaces and template arguments.
     fn is_of_type(&self, name: &str) -> bool {
-        let bare = |text: &str| elided(text).replace("<…>", "");
-        let of_type = self.object.of_type.as_str();
-        let words = ["struct ", "class ", "union "];
-        let of_type = words
-            .iter()
-            .fold(of_type, |text, word| text.trim_start_matches(word));
-        let whole = bare(of_type);
-        let modules = whole.strip_suffix(&bare(name));
+        let whole = bare_type(&self.object.of_type);
+        let modules = whole.strip_suffix(&bare_type(name));
         let is_whole = modules.is_some_and(|m| m.is_empty() || m.ends_with("::"));
-        !name.is_empty() && (of_type == name || is_whole)
+        !name.is_empty() && (self.object.of_type == name || is_whole)
     }
+}
+
+/// A type without the word of its kind and without template arguments.
+fn bare_type(of_type: &str) -> String {
+    let words = ["struct ", "class ", "union "];
+    let named = words
+        .iter()
+        .fold(of_type, |text, word| text.trim_start_matches(word));
+    elided(named).replace("<…>", "")
 }
 
 /// The objects with loads in windows, most loads first.
@@ -139,6 +142,22 @@ pub(crate) fn objects_named(costs: &Costs, name: &str) -> Result<Vec<u32>, Strin
             part.typed()
         )),
         None => Ok(found.iter().map(|k| k.number).collect()),
+    }
+}
+
+/// A short name for the objects of a name: that of their type, if no other object has this type.
+pub(crate) fn short_name(costs: &Costs, name: &str) -> String {
+    let known = known_objects(costs, name).unwrap_or_default();
+    let numbers = |name: &str| -> Vec<u32> {
+        let found = meant(&known, name).unwrap_or_default();
+        found.iter().map(|k| k.number).collect()
+    };
+    let own = numbers(name);
+    let found = meant(&known, name).unwrap_or_default();
+    let of_type = found.first().map(|k| bare_type(&k.object.of_type));
+    match of_type.filter(|of_type| !of_type.is_empty() && numbers(of_type) == own) {
+        Some(of_type) => of_type,
+        None => name.to_owned(),
     }
 }
 

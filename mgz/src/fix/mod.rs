@@ -40,7 +40,7 @@ use mgz_annotations_schema::{NamedRemedy, tell};
 use mgz_collector::machine::identity;
 use search::{Found, Search};
 use sequential::Test;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sites::Surroundings;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -232,12 +232,13 @@ pub enum FixCommand {
     Nothing,
     /// `mgz fix`: remedies for the finished program.
     Program,
-    /// `mgz fix --source`: all remedies need the source, or only large pages do not.
+    /// `mgz fix --source`: the remedies need the source.
     Source,
 }
 
-/// Remedies of findings, as `mgz what-if` names them, for which `mgz fix --source` makes patches.
-const SOURCE_REMEDIES: [&str; 3] = ["split", "exchange-loops", "prefetch"];
+/// Remedies of findings, as `mgz what-if` names them, that change the source and for which
+/// `mgz fix --source` makes patches.
+const SOURCE_REMEDIES: [&str; 2] = ["split", "exchange-loops"];
 
 /// The command for the findings of an analysis. `manifest` is that of the trace.
 pub fn fix_command(program: &Program, analysis: &Value, manifest: &Value) -> FixCommand {
@@ -246,23 +247,21 @@ pub fn fix_command(program: &Program, analysis: &Value, manifest: &Value) -> Fix
     if is_interpreter || check_program(program).is_err() {
         return FixCommand::Nothing;
     }
+    let findings = analysis["findings"].as_array().into_iter().flatten();
+    let (of_source, others): (Vec<&Value>, Vec<&Value>) = findings.partition(|finding| {
+        let remedy = finding["remedy"].as_str().unwrap_or_default();
+        let has_line = finding["line"].as_u64().unwrap_or(0) > 0;
+        let is_of = |kind: &&str| NamedRemedy::is_of_kind(remedy, kind);
+        has_line && SOURCE_REMEDIES.iter().any(is_of)
+    });
     let module = program.file.file_name().unwrap_or_default();
     let surroundings = Surroundings::of(manifest, Path::new(SYSTEM));
-    let (found, _) = candidates::candidates(analysis, &module.to_string_lossy(), surroundings);
-    let is_large_pages =
-        |c: &Candidate| NamedRemedy::read(&c.remedy).is_some_and(|r| r.kind == "huge-pages");
-    let findings = analysis["findings"].as_array().into_iter().flatten();
-    let mut of_source = findings.filter(|finding| {
-        let remedy = finding["remedy"].as_str().unwrap_or_default();
-        let kind = NamedRemedy::read(remedy).map(|r| r.kind);
-        kind.is_some_and(|kind| SOURCE_REMEDIES.contains(&kind))
-            && finding["line"].as_u64().unwrap_or(0) > 0
-    });
-    match found.iter().all(is_large_pages) {
-        false => FixCommand::Program,
-        true if of_source.next().is_some() => FixCommand::Source,
-        true if found.is_empty() => FixCommand::Nothing,
-        true => FixCommand::Program,
+    let of_others = json!({ "findings": others });
+    let (found, _) = candidates::candidates(&of_others, &module.to_string_lossy(), surroundings);
+    match (found.is_empty(), of_source.is_empty()) {
+        (false, _) => FixCommand::Program,
+        (true, false) => FixCommand::Source,
+        (true, true) => FixCommand::Nothing,
     }
 }
 
@@ -440,7 +439,6 @@ fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn analysis(kind: &str, changes: &[&str], remedy: &str, module: &str) -> Value {
         json!({"findings": [{
@@ -485,9 +483,20 @@ mod tests {
             let analysis = analysis("strided", changes, remedy, &module);
             fix_command(&program, &analysis, &json!({}))
         };
-        assert_eq!(of(&[], "split of bodies"), FixCommand::Source);
-        assert_eq!(of(&["huge-pages"], "split of bodies"), FixCommand::Source);
+        let prefetch = ["prefetch-strided"];
+        assert_eq!(of(&prefetch, "split of bodies"), FixCommand::Source);
+        assert_eq!(of(&[], "exchange-loops of a.c:7"), FixCommand::Source);
+        assert_eq!(of(&prefetch, "prefetch of a.c:7"), FixCommand::Program);
         assert_eq!(of(&["huge-pages"], ""), FixCommand::Program);
         assert_eq!(of(&[], ""), FixCommand::Nothing);
+        // One of two findings needs no source.
+        let mut both = analysis("strided", &prefetch, "split of bodies", &module);
+        let gather = analysis("gather", &["prefetch-gather"], "prefetch of a.c:9", &module);
+        let findings = both["findings"].as_array_mut().unwrap();
+        findings.push(gather["findings"][0].clone());
+        assert_eq!(
+            fix_command(&program, &both, &json!({})),
+            FixCommand::Program
+        );
     }
 }
