@@ -269,6 +269,7 @@ impl Arguments {
             footprint_bytes: self.footprint_bytes(),
             misses: true,
             asked_for_misses: self.misses,
+            gains: true,
             caches: self.caches.clone().map(|c| c.0).unwrap_or_default(),
             counted: None,
             measured: self.measured.clone(),

@@ -2,7 +2,7 @@
 
 use crate::affinity;
 use crate::cli::Report;
-use crate::fix;
+use crate::fix::{self, FixCommand};
 use crate::html::{self, HtmlOptions};
 use crate::program::Program;
 use crate::run::{REPORT, TRACE, read_command};
@@ -20,8 +20,8 @@ pub struct Made {
     pub damaged: bool,
     /// The trace has no loads.
     pub is_empty: bool,
-    /// Some finding has a remedy that can be applied to this finished program.
-    pub is_fixable: bool,
+    /// The command that tries remedies of the program's findings.
+    pub fixes: FixCommand,
 }
 
 /// Runs the command.
@@ -73,7 +73,9 @@ pub fn make_report(
     Ok(Made {
         damaged,
         is_empty: analysis["summary"]["A"].as_u64() == Some(0),
-        is_fixable: program.is_some_and(|program| fix::has_candidates(program, &analysis)),
+        fixes: program.map_or(FixCommand::Nothing, |program| {
+            fix::fix_command(program, &analysis, &manifest)
+        }),
     })
 }
 

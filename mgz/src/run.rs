@@ -1,6 +1,7 @@
 //! `mgz run`: from a program to a report.
 
 use crate::cli::{FAILED, Run};
+use crate::fix::FixCommand;
 use crate::html::HtmlOptions;
 use crate::instrumented::{self, Asked, InstrumentOutcome};
 use crate::known::{Known, KnownFile};
@@ -310,12 +311,11 @@ fn show(run: &Run, program: &Program, folder: &Path, had_run: bool) -> anyhow::R
     }
     let tables = format!("mgz-analyze {} --all", trace.display());
     // Only one line, since the screen has no more room.
-    let fixes = match made.is_fixable {
-        true => format!(
-            "; to try fixes: mgz fix -- {}",
-            shell::line(options.command.iter().map(String::as_str))
-        ),
-        false => String::new(),
+    let words = shell::line(options.command.iter().map(String::as_str));
+    let fixes = match made.fixes {
+        FixCommand::Program => format!("; to try fixes: mgz fix -- {words}"),
+        FixCommand::Source => format!("; to try fixes: mgz fix --source -- {words}"),
+        FixCommand::Nothing => String::new(),
     };
     let replaced = match had_run {
         true => " (replaces the earlier one; -o DIR keeps both)",

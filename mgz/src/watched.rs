@@ -3,6 +3,7 @@
 //! Such a trace has use–reuse pairs and no rows of loads, so the viewer of loads has nothing to
 //! show.
 
+use crate::fix::FixCommand;
 use crate::report::{Made, write_private};
 use crate::tools;
 use anyhow::{Context, bail};
@@ -30,7 +31,7 @@ pub fn make_watch_report(trace: &Path, command: &[String], file: &Path) -> anyho
     Ok(Made {
         damaged: !output.status.success(),
         is_empty: false,
-        is_fixable: false,
+        fixes: FixCommand::Nothing,
     })
 }
 

@@ -78,6 +78,16 @@ export function short(text: string, most = 60): string {
   return `${out.slice(0, half)}…${out.slice(-half)}`;
 }
 
+/** The file name of a module. Extension modules of Python have their name in Python. */
+export const moduleName = (path: string): string => base(path).replace(/(\.cpython-|\.abi3\.so|\.pypy).*$/, "");
+
+/** A function's name. Code without a name has its address and module: `code at 0x4f0 of libz.so.1`. */
+export function codeName(fn: string, module: string): string {
+  const address = /^\[(0x[0-9a-f]+)\]$/.exec(fn)?.[1];
+  const of = module ? ` of ${moduleName(module)}` : "";
+  return address ? `code at ${address}${of}` : fn.startsWith("[") ? `${fn}${of}` : fn;
+}
+
 /** A function's name without parameters and return type; an allocation's name without parameters. */
 function withoutParameters(text: string): string {
   const signature = /^(?:[^()]* )?([^\s()]+)\(.*\)(?: const)?$/.exec(text);

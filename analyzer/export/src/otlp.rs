@@ -229,8 +229,8 @@ fn resource(profile: &Profile, service: &str) -> Message {
         attributes.push(("process.executable.name", Value::Text(&program)));
         attributes.push(("process.command_args", Value::Texts(command)));
     }
-    let path = profile.command.first().filter(|path| path.starts_with('/'));
-    if let Some(path) = path {
+    let path = profile.executable();
+    if let Some(path) = &path {
         attributes.push(("process.executable.path", Value::Text(path)));
     }
     if let Some(rank) = profile.rank {

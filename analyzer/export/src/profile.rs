@@ -157,6 +157,13 @@ impl Profile {
         let loaded = self.command.first();
         loaded.map_or_else(String::new, |path| self.files.original_name(path))
     }
+
+    /// Absolute path of the program's original. `None` if unknown.
+    pub fn executable(&self) -> Option<String> {
+        let file = self.files.file(&self.program()).path;
+        let paths = [Some(file), self.command.first().cloned()];
+        paths.into_iter().flatten().find(|p| p.starts_with('/'))
+    }
 }
 
 /// The frames of a line piece with these callers.
@@ -474,7 +481,7 @@ impl Reading<'_> {
 pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
     let manifest = &trace.manifest;
     let mut profile = Profile {
-        command: manifest.command.clone(),
+        command: trace.command(),
         host: manifest.host.clone(),
         started: manifest.started.clone(),
         seconds: manifest.wall_seconds,

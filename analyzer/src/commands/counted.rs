@@ -28,11 +28,7 @@ pub fn run_counted(folder: &Path) -> anyhow::Result<(Document, bool)> {
         .extend(trace.warnings.iter().chain(&trace.damage).cloned());
     let totals = &trace.manifest.totals;
     let all: f64 = counts.values().sum();
-    document.put(
-        "command",
-        ColumnUnit::Text,
-        trace.manifest.command.join(" "),
-    );
+    document.put("command", ColumnUnit::Text, trace.command().join(" "));
     document.put("loads", ColumnUnit::Count, whole(all));
     document.put(
         "complete",

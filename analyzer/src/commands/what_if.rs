@@ -4,6 +4,7 @@ use crate::columns;
 use crate::commands::{Common, finish, open_trace, start};
 use crate::data::code_map::LineName;
 use crate::estimate::time_shares::TimeShares;
+use crate::findings::Cost;
 use crate::findings::gains::{Changed, Costs, Saved};
 use crate::findings::mechanisms::title;
 use crate::findings::saved_time::in_words;
@@ -16,12 +17,13 @@ use crate::misses::Hierarchy;
 use crate::misses::Misses;
 use crate::misses::caches::usable;
 use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
+use crate::what_if::offered::{Offered, offered};
 use crate::what_if::remedy::Spec;
 use crate::what_if::replay::{Plan, Replayed};
-use crate::what_if::target::place;
+use crate::what_if::target::{described, place};
 use anyhow::Context;
 use clap::Args;
-use mgz_annotations_schema::tell;
+use mgz_annotations_schema::{shell, tell};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +31,9 @@ use std::sync::Arc;
 
 const EXAMPLES_HELP: &str = "\
 Examples:
-  mgz what-if app.mgz/trace --remedy 'split of particles'
+  mgz what-if app.mgz
+      the remedies that can be asked for the findings
+  mgz what-if app.mgz --remedy 'split of particles'
       the time that a structure of arrays would save
   mgz what-if trace --remedy 'exchange-loops of grid.c:10'
   mgz what-if trace --remedy 'pool of nodes' --remedy 'hot-cold of nodes'
@@ -65,8 +69,9 @@ Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wr
 pub struct WhatIfArguments {
     /// The folder that mgz-record wrote.
     pub trace: PathBuf,
-    /// Remedy: 'KIND of TARGET'. Several are applied in order.
-    #[arg(long = "remedy", required = true, value_name = "REMEDY", value_parser = remedy)]
+    /// Remedy: 'KIND of TARGET'. Several are applied in order. Without one, the remedies that can be
+    /// asked for the findings are listed.
+    #[arg(long = "remedy", value_name = "REMEDY", value_parser = remedy)]
     pub remedies: Vec<Named>,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -130,10 +135,17 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         (&outcome, &predicted, pages.as_ref()),
         times,
     );
+    if specs.is_empty() {
+        show_offered(document, &offered(&costs));
+        return Ok(!outcome.damage.is_empty());
+    }
     let mut plan = Plan::default();
     let mut limits = Vec::new();
+    let mut targets = Vec::new();
     for spec in specs {
         let kind = spec.kind().map_err(anyhow::Error::msg)?;
+        let target = described(&costs, kind.target, &spec.target);
+        targets.push(target.map_err(anyhow::Error::msg)?);
         let made = (kind.make)(&costs, spec).map_err(anyhow::Error::msg)?;
         limits.extend(made.limits().into_iter().map(|limit| (spec.text(), limit)));
         plan.remedies.push(made);
@@ -154,6 +166,7 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         pages: pages_after.as_ref().or(pages.as_ref()),
         is_prefetched: &|site| plan.prefetches(site),
         is_sorted: &|site| plan.sorts(site),
+        has_other_pages: plan.mixes_pages(),
     });
     if !by_time {
         document.warnings.push("the windows were not taken by time: shares of the time are taken from loads, so the saved time is a rough estimate".into());
@@ -162,23 +175,32 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
     for (remedy, limit) in &limits {
         tell!("mgz-analyze: note: {remedy}: {limit}");
     }
-    show(document, (specs, &limits), (&costs, &saved));
+    show(document, (specs, &targets, &limits), (&costs, &saved));
     Ok(!outcome.damage.is_empty())
 }
 
 fn show(
     document: &mut Document,
-    (specs, limits): (&[Spec], &[(String, String)]),
+    (specs, targets, limits): (&[Spec], &[String], &[(String, String)]),
     (costs, saved): (&Costs, &Saved),
 ) {
     let names: Vec<String> = specs.iter().map(Spec::text).collect();
-    document.put("remedy", ColumnUnit::Text, names.join("; "));
-    document.put("result", ColumnUnit::Text, in_words(saved.time));
+    document.put("remedy", ColumnUnit::Whole, names.join("; "));
+    document.put("target", ColumnUnit::Whole, targets.join("; "));
+    match reason(costs, saved) {
+        Some(reason) => {
+            document.put("result", ColumnUnit::Whole, "no gain is known");
+            document.put("reason", ColumnUnit::Whole, reason);
+        }
+        None => document.put("result", ColumnUnit::Whole, in_words(saved.time)),
+    }
     let [lo, middle, hi] = saved.time.map(|pct| value(rounded(pct)));
     document.put("saved_pct", ColumnUnit::Number, middle);
     document.put("saved_pct_lo", ColumnUnit::Number, lo);
     document.put("saved_pct_hi", ColumnUnit::Number, hi);
     document.put("cost_pct", ColumnUnit::Number, value(rounded(saved.cost)));
+    let most = saved.cost_of_findings[2].max(saved.cost);
+    document.put("cost_pct_hi", ColumnUnit::Number, value(rounded(most)));
     document.tables.push(code_table(costs, saved));
     document.tables.push(DocumentTable {
         name: "limits",
@@ -190,6 +212,66 @@ fn show(
             .collect(),
         // The notes have the full text.
         text_rows: 0,
+    });
+}
+
+/// The reason why nothing is saved. `None` if something is.
+fn reason(costs: &Costs, saved: &Saved) -> Option<String> {
+    if rounded(saved.cost) > 0.0 {
+        return None;
+    }
+    let slow = costs.causes.iter().filter(|cause| !cause.rule.is_good);
+    let most = slow
+        .map(|cause| (cause, Cost::of(&costs.context, cause).score[1]))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .filter(|(_, cost)| rounded(*cost) > 0.0);
+    let elsewhere = most.map_or_else(String::new, |(cause, cost)| {
+        format!(
+            "; most waits are at {} ({}, {cost:.0} % of the time)",
+            place(&cause.line),
+            title(cause)
+        )
+    });
+    Some(format!(
+        "no load that this remedy makes faster is known to wait for memory{elsewhere}"
+    ))
+}
+
+/// The remedies that can be asked for.
+fn show_offered(document: &mut Document, list: &[Offered]) {
+    let known = list.iter().find(|of| of.unknown.is_empty());
+    let result = match (known, list.is_empty()) {
+        (Some(first), _) => format!(
+            "ask for one of these, for example --remedy {}",
+            shell::quoted(&first.remedy)
+        ),
+        (None, true) => "no finding costs enough to have a remedy".into(),
+        (None, false) => "no remedy can be predicted from this recording".into(),
+    };
+    document.put("result", ColumnUnit::Whole, result);
+    document.tables.push(DocumentTable {
+        name: "remedies",
+        title: "Remedies for the findings".into(),
+        columns: vec![
+            DocumentColumn("remedy", ColumnUnit::Whole),
+            DocumentColumn("line", ColumnUnit::Text),
+            DocumentColumn("finding", ColumnUnit::Text),
+            DocumentColumn("cost_pct", ColumnUnit::Number),
+            DocumentColumn("not_known", ColumnUnit::Whole),
+        ],
+        rows: list
+            .iter()
+            .map(|of| {
+                vec![
+                    of.remedy.as_str().into(),
+                    of.place.as_str().into(),
+                    of.finding.into(),
+                    value(rounded(of.cost)),
+                    of.unknown.as_str().into(),
+                ]
+            })
+            .collect(),
+        text_rows: usize::MAX,
     });
 }
 

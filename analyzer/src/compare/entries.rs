@@ -1,6 +1,7 @@
 //! Compared entries: the run, functions, lines, loops and objects of one analysis, and the numbers
 //! of each.
 
+use crate::compare::findings::RunFindings;
 use crate::compare::original::Original;
 use crate::compare::picture;
 use crate::data::log_histogram::Bin;
@@ -192,10 +193,23 @@ pub struct RunEntries {
     pub instrumented_seconds: Option<f64>,
     /// By kind.
     pub tables: BTreeMap<EntryKind, Vec<Entry>>,
+    /// Findings. `None` if their absence means nothing.
+    pub findings: Option<RunFindings>,
     /// Warnings about missing or doubtful data.
     pub warnings: Vec<String>,
     /// Data for a report; see [`picture`].
     pub picture: serde_json::Value,
+}
+
+impl RunEntries {
+    /// Removes predicted misses from the compared numbers.
+    pub(super) fn leave_out_misses(&mut self) {
+        let is_kept = |metric: &Metric| !matches!(metric, Metric::Misses(_));
+        for entry in self.tables.values_mut().flatten() {
+            entry.cells.retain(|metric, _| is_kept(metric));
+            entry.per_load.retain(|metric, _| is_kept(metric));
+        }
+    }
 }
 
 struct Numbers<'a> {
@@ -427,6 +441,7 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
             (EntryKind::Loop, loops.collect()),
             (EntryKind::Object, of_objects(analysis, whole)),
         ]),
+        findings: RunFindings::of(analysis),
         warnings: analysis.warnings.clone(),
         picture: picture::run_picture(path, analysis),
     }
@@ -440,38 +455,47 @@ fn keeps_its_name(object: &str) -> bool {
 
 /// The entries of objects.
 fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
-    let of = |row: &ObjectRow| {
-        let mut entry = Entry {
-            name: row.object.clone(),
-            module: row.module.clone(),
-            sort: format!("{} {}", row.kind, row.of_type),
-            chain: row.stack.join(" < "),
-            weight: row.time.value.or(row.share).unwrap_or(0.0),
-            ..Entry::default()
-        };
-        Numbers {
-            time: row.time,
-            whole_seconds: whole.seconds,
-            share: row.share,
-            hats: &row.hats,
-            distances: &[],
-            percentiles: [None; 3],
-            misses: row.misses.as_ref(),
-            exact: whole.exact,
-        }
-        .cells(&mut entry);
-        // Not an estimate: the size was logged or is in the file.
-        let size = row.largest.map(|bytes| Cell::exact(bytes as f64));
-        entry.cells.extend(size.map(|cell| (Metric::Size, cell)));
-        entry
-    };
     let rows = analysis.objects.iter();
-    rows.filter(|o| keeps_its_name(&o.object)).map(of).collect()
+    let named = rows.filter(|o| keeps_its_name(&o.object));
+    named.map(|row| of_object(row, whole)).collect()
+}
+
+fn of_object(row: &ObjectRow, whole: Whole) -> Entry {
+    let mut entry = Entry {
+        name: row.object.clone(),
+        module: row.module.clone(),
+        sort: format!("{} {}", row.kind, row.of_type),
+        chain: row.stack.join(" < "),
+        weight: row.time.value.or(row.share).unwrap_or(0.0),
+        ..Entry::default()
+    };
+    Numbers {
+        time: row.time,
+        whole_seconds: whole.seconds,
+        share: row.share,
+        hats: &row.hats,
+        distances: &[],
+        percentiles: [None; 3],
+        misses: row.misses.as_ref(),
+        exact: whole.exact,
+    }
+    .cells(&mut entry);
+    if row.sampled.is_some() {
+        // These are of the logged blocks alone, whose number differs from run to run.
+        entry.per_load.clear();
+        let is_of_all = |metric: &Metric| matches!(metric, Metric::Seconds | Metric::Time);
+        entry.cells.retain(|metric, _| is_of_all(metric));
+    }
+    // Not an estimate: the size was logged or is in the file.
+    let size = row.largest.map(|bytes| Cell::exact(bytes as f64));
+    entry.cells.extend(size.map(|cell| (Metric::Size, cell)));
+    entry
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::views::all_blocks::AllBlocks;
 
     #[test]
     fn addresses_are_no_names() {
@@ -481,5 +505,25 @@ mod tests {
         for object in ["table", "main two.c:7", "[stack]"] {
             assert!(keeps_its_name(object), "{object}");
         }
+    }
+
+    /// The number of logged blocks differs from run to run, and so do their loads.
+    #[test]
+    fn loads_of_a_sample_of_blocks_are_not_compared() {
+        let whole = Whole {
+            exact: false,
+            seconds: Some(2.0),
+        };
+        let mut row = ObjectRow {
+            object: "make a.cpp:4".into(),
+            ..ObjectRow::default()
+        };
+        row.time.value = Some(50.0);
+        row.hats.accesses = Some(1000.0);
+        let metrics =
+            |row: &ObjectRow| -> Vec<Metric> { of_object(row, whole).cells.into_keys().collect() };
+        assert!(metrics(&row).contains(&Metric::Loads));
+        row.sampled = Some(AllBlocks::default());
+        assert_eq!(metrics(&row), [Metric::Seconds, Metric::Time]);
     }
 }

@@ -4,13 +4,15 @@ use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries, entrie
 use crate::compare::original::Original;
 use crate::data::code_map::Target;
 use crate::engine::partial::Partial;
-use crate::input::{ColumnSet, Trace, executions, folder_of, is_trace, manifest_of};
+use crate::input::{
+    ColumnSet, Trace, command_of_run, executions, folder_of, is_trace, manifest_of,
+};
 use crate::report::build::{examine, tables_of};
 use crate::report::counted::find_counts;
 use crate::report::questions::Questions;
 use anyhow::{Context, bail};
 use mgz_annotations_schema::TraceMode;
-use mgz_annotations_schema::manifest::{COMMAND_OF_RUN, Module};
+use mgz_annotations_schema::manifest::Module;
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::collections::HashMap;
 use std::io::Read;
@@ -108,16 +110,12 @@ pub fn read_compared(
     bar.finish_and_clear();
     let (analysis, _) = found?;
     let mut run = entries(&shown, &analysis, &trace.manifest);
+    if !questions.asked_for_misses && !run.exact {
+        run.leave_out_misses();
+    }
     run.originals = originals(&trace);
     run.command = command_of_run(path);
     Ok(run)
-}
-
-/// The user's command line of the `mgz run` that recorded a trace; empty for other traces.
-fn command_of_run(trace: &Path) -> Vec<String> {
-    let beside = trace.with_file_name(COMMAND_OF_RUN);
-    let text = std::fs::read(beside).unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// Files that the modules of a trace were recorded from. A sidecar that cannot be read has been

@@ -3,6 +3,7 @@
 
 use crate::compare::change::{Change, Test, Verdict};
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
+use crate::compare::findings::FindingChanges;
 use crate::compare::fix::KnownFix;
 use crate::compare::matching::partners;
 use mgz_models::statistics::distributions::student_p;
@@ -46,6 +47,8 @@ pub struct Comparison {
     pub tests: usize,
     /// True if there are too few runs for ranks to show any difference.
     pub too_few_runs: bool,
+    /// Findings that only one side has.
+    pub findings: FindingChanges,
     /// The fix of `mgz fix` that leads from the base to the new build.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<KnownFix>,
@@ -126,14 +129,20 @@ fn cells(row: &Runs<'_>, runs: &[RunEntries], metric: &Metric, per_load: bool) -
 }
 
 /// Few runs do not show how much the CPU time differs from run to run. That difference is added to
-/// the interval of each run.
+/// the interval of each run. It is all of the interval of the run's CPU time, which is measured. A
+/// part of the time whose error is unknown stays without an interval.
 fn with_run_to_run(mut cells: Vec<Cell>, metric: &Metric) -> Vec<Cell> {
     if matches!(metric, Metric::Seconds | Metric::Cpu) && cells.len() < MIN_RUNS_FOR_RANKS {
         for cell in &mut cells {
+            let ends = match (metric, cell.lo.zip(cell.hi)) {
+                (_, Some((lo, hi))) => [lo, hi],
+                (Metric::Cpu, None) => [cell.value; 2],
+                _ => continue,
+            };
             let chance = RUN_TO_RUN * cell.value;
-            let ends = [cell.lo, cell.hi].map(|end| end.map_or(0.0, |end| end - cell.value));
-            cell.lo = Some((cell.value - ends[0].hypot(chance)).max(0.0));
-            cell.hi = Some(cell.value + ends[1].hypot(chance));
+            let [less, more] = ends.map(|end| (end - cell.value).hypot(chance));
+            cell.lo = Some((cell.value - less).max(0.0));
+            cell.hi = Some(cell.value + more);
         }
     }
     cells

@@ -9,8 +9,8 @@
 //! and without their file if that leaves one candidate on each side.
 
 use crate::compare::entries::{Entry, EntryKind, RunEntries};
-use crate::output::elided::elided;
 use crate::output::names::allocation;
+use crate::util::elided::elided;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Functions whose sets of line offsets agree in at least this part are one function with two

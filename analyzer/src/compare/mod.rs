@@ -2,12 +2,13 @@
 //! uncertain.
 //!
 //! [`inputs`] reads traces, [`entries`] computes numbers with intervals, [`matching`] finds
-//! corresponding entries, [`judge`] compares them, [`fix`] finds fixes of `mgz fix`, [`mod@repeat`]
-//! advises more runs, [`words`] and [`show`] print the result. `docs/reference/compare.md` has the
-//! definitions.
+//! corresponding entries, [`judge`] compares them, [`findings`] finds findings of one side only,
+//! [`fix`] finds fixes of `mgz fix`, [`mod@repeat`] advises more runs, [`words`] and [`show`] print
+//! the result. `docs/reference/compare.md` has the definitions.
 
 pub mod change;
 pub mod entries;
+pub mod findings;
 pub mod fix;
 pub mod gate;
 pub mod inputs;
@@ -24,6 +25,7 @@ pub mod words;
 mod tests;
 
 use crate::compare::entries::{Metric, RunEntries};
+use crate::compare::findings::RunFindings;
 use crate::compare::gate::{Condition, GateOutcome};
 use crate::report::questions::Questions;
 use anyhow::Context;
@@ -171,12 +173,21 @@ pub fn run_compare(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     };
     let gate = arguments.fail_if.as_ref().map_or(&[][..], |g| &g.0);
     let wants_misses = gate.iter().any(|c| matches!(c.metric, Metric::Misses(_)));
-    let questions = Questions::tables(arguments.misses || wants_misses);
+    let questions = Questions {
+        // Findings need them even if the numbers are not compared.
+        misses: true,
+        gains: false,
+        ..Questions::tables(arguments.misses || wants_misses)
+    };
     let base = read_all(base, &questions)?;
     let new = read_all(new, &questions)?;
     let wanted: BTreeSet<String> = gate.iter().filter_map(|c| c.name.clone()).collect();
     let mut comparison = judge::compare(&base, &new, &wanted);
     comparison.warnings = different(&base, &new);
+    let of_runs = |runs: &[RunEntries]| -> Vec<Option<RunFindings>> {
+        runs.iter().map(|run| run.findings.clone()).collect()
+    };
+    comparison.findings = findings::changed(&of_runs(&base), &of_runs(&new));
     comparison.fix = fix::known(&base, &new, &comparison.changes);
     comparison.narrowing = repeat::advice(&base, &new, &comparison);
     for warning in &comparison.warnings {

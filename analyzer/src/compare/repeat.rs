@@ -3,7 +3,7 @@
 use crate::compare::change::{Change, Verdict};
 use crate::compare::entries::{EntryKind, Metric, RunEntries};
 use crate::compare::judge::{Comparison, MIN_RUNS_FOR_RANKS};
-use crate::output::elided::elided;
+use crate::util::elided::elided;
 use mgz_annotations_schema::shell;
 
 /// Functions with a smaller share of the time are no reason for the advice, percent. Source: Chosen.

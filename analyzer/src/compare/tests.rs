@@ -95,6 +95,37 @@ fn chance_is_no_change() {
     );
 }
 
+/// The time of an object whose blocks were logged as a sample may have no interval for another run.
+#[test]
+fn a_time_of_unknown_error_is_not_judged() {
+    let run = |seconds: f64, error: Option<f64>| {
+        let mut entry = Entry {
+            name: "build a.cpp:4".into(),
+            weight: 40.0,
+            ..Entry::default()
+        };
+        let cell = Cell {
+            value: seconds,
+            lo: error.map(|error| seconds - error),
+            hi: error.map(|error| seconds + error),
+        };
+        entry.cells.insert(Metric::Seconds, cell);
+        RunEntries {
+            samples: 1000,
+            instrumented_seconds: Some(10.0),
+            tables: [(EntryKind::Object, vec![entry])].into(),
+            ..RunEntries::default()
+        }
+    };
+    let verdict = |error: Option<f64>| {
+        let found = judged(&[run(2.0, error)], &[run(3.0, error)]);
+        of(&found, "build a.cpp:4").verdict
+    };
+    assert_eq!(verdict(None), Verdict::Unclear);
+    assert_eq!(verdict(Some(1.5)), Verdict::Unclear);
+    assert_eq!(verdict(Some(0.1)), Verdict::Worse);
+}
+
 /// Changes below and above the accuracy of the cache model.
 #[test]
 fn predicted_misses_are_as_good_as_their_model() {

@@ -3,7 +3,7 @@
 use crate::compare::change::{Change, Test, Verdict};
 use crate::compare::entries::{Cell, EntryKind, Metric};
 use crate::compare::judge::Comparison;
-use crate::output::elided::elided;
+use crate::util::elided::elided;
 use crate::util::human::{bytes, counted, number};
 
 /// Source: Chosen.
@@ -215,6 +215,7 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
             }
         }
     }
+    lines.extend(comparison.findings.sentences());
     let rest = if unclear > 0 {
         format!(
             "{} cannot be told",

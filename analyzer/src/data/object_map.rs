@@ -296,6 +296,8 @@ pub struct Sampled {
     pub bytes: f64,
     /// Bytes of the blocks that they represent.
     pub stand_for: f64,
+    /// Sum over the logged blocks of their bytes times the square of their weight.
+    pub weights_squared: f64,
 }
 
 /// Finds objects by process, address and time.
@@ -392,6 +394,7 @@ impl Resolver {
                 seen.logged += times;
                 seen.bytes += instance.bytes as f64;
                 seen.stand_for += stand_for;
+                seen.weights_squared += stand_for * weight;
             } else {
                 resolver.instances[object] += times;
                 resolver.bytes[object] = resolver.bytes[object].saturating_add(instance.bytes);
@@ -809,7 +812,8 @@ mod tests {
             Sampled {
                 logged: 2,
                 bytes: 32.0,
-                stand_for: 3200.0
+                stand_for: 3200.0,
+                weights_squared: 320_000.0,
             }
         );
     }

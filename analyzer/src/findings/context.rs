@@ -18,6 +18,7 @@ use crate::findings::waiting::WaitingShare;
 use crate::findings::windows::{Row, Window};
 use crate::input::weights::Weights;
 use crate::misses::{Hierarchy, Predicted};
+use crate::util::elided::elided;
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
 use std::collections::HashMap;
@@ -234,6 +235,16 @@ impl<'a> Context<'a> {
         self.is_called(facts, |text| {
             let head = text.split(['<', '(']).next().unwrap_or(text);
             has_word(head, names)
+        })
+    }
+
+    /// True if the last part of such a name, without template arguments and parameters, is one of
+    /// `names`.
+    pub fn is_function(&self, facts: &SiteFacts, names: &[&str]) -> bool {
+        self.is_called(facts, |text| {
+            let name = elided(text);
+            let last = name.rsplit("::").next().unwrap_or(&name);
+            names.contains(&last)
         })
     }
 

@@ -20,7 +20,7 @@ use crate::findings::region_time::{RegionTime, WaitOfCause};
 use crate::findings::sites::{SiteFacts, facts};
 use crate::findings::time_account::{Account, Factors, Wait};
 use crate::findings::windows::Window;
-use crate::findings::{params, region_share, time_share};
+use crate::findings::{Cost, params, region_share, time_share};
 use crate::misses::{Hierarchy, Misses, Predicted, Range, Variant, replicate_spread};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
@@ -68,6 +68,8 @@ pub(crate) struct Changed<'a> {
     pub(crate) is_prefetched: &'a (dyn Fn(u32) -> bool + Sync),
     /// True if the loads of an instruction are sorted, even beyond windows.
     pub(crate) is_sorted: &'a (dyn Fn(u32) -> bool + Sync),
+    /// True if pages have other sizes. Their walks are no part of the costs of causes.
+    pub(crate) has_other_pages: bool,
 }
 
 /// The remaining part of hidden waits.
@@ -101,6 +103,8 @@ pub(crate) struct Saved {
     /// Share of the run's time in percent for which the improved code waits. The gain is no
     /// greater, as the instructions stay.
     pub(crate) cost: f64,
+    /// Costs of the causes that gain, as findings have them, with the ends of their interval.
+    pub(crate) cost_of_findings: Range,
     /// Changes of the causes, in their order.
     pub(crate) causes: Vec<ChangeOfCause>,
 }
@@ -192,11 +196,28 @@ impl<'a> Costs<'a> {
         }
         let causes = self.changes(&both, sites, changed.predicted);
         let time = [value - half[0], value, (value + half[1]).min(100.0)];
+        let time = self.sorted(time, &both, changed.is_sorted);
+        let cost_of_findings = self.cost_of_findings(&causes);
         Saved {
-            time: self.sorted(time, &both, changed.is_sorted),
+            time: match changed.has_other_pages {
+                true => time,
+                false => limited(time, cost_of_findings),
+            },
             cost: self.cost(&both, &causes),
+            cost_of_findings,
             causes,
         }
+    }
+
+    /// Costs of the causes that gain, as findings have them.
+    fn cost_of_findings(&self, changes: &[ChangeOfCause]) -> Range {
+        let gaining = changes.iter().filter(|change| change.saved > 0.0);
+        let costs = gaining.map(|change| Cost::of(&self.context, &self.causes[change.cause]).score);
+        costs
+            .fold([0.0; 3], |sum, score| {
+                std::array::from_fn(|end| sum[end] + score[end])
+            })
+            .map(|pct: f64| pct.min(100.0))
     }
 
     /// The gain if loads are sorted as a whole rather than inside windows. Then they are like those
@@ -366,6 +387,19 @@ impl<'a> Costs<'a> {
     }
 }
 
+/// A gain limited by a cost. A remedy saves no more than the waits that it removes, and both are
+/// estimates of these waits. So a gain above the cost is lowered, and its interval contains that of
+/// the cost. No gain exceeds the upper end of a known cost.
+pub(crate) fn limited(gain: Range, cost: Range) -> Range {
+    let [lo, value, hi] = gain;
+    let most = cost[2];
+    match value <= cost[1] {
+        _ if most <= 0.0 => gain,
+        true => [lo, value, hi.min(most)],
+        false => [lo.min(cost[0]), cost[1], most],
+    }
+}
+
 /// Waits with page walks at an end of the walks' prices.
 fn with_walks(mut waits: Vec<Wait>, walks: &[Walks], end: usize) -> Vec<Wait> {
     for (wait, [exposed, hidden]) in waits.iter_mut().zip(walks) {
@@ -396,4 +430,21 @@ fn regions(context: &Context, causes: &[Cause]) -> Vec<Region> {
     };
     let all_times = RegionTime::all(context, causes.iter().map(|c| &c.regions[..]));
     all_times.into_iter().map(region).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limited;
+
+    #[test]
+    fn a_gain_is_no_more_than_the_cost_beside_it() {
+        let cost = [50.0, 70.0, 90.0];
+        assert_eq!(limited([60.0, 80.0, 95.0], cost), [50.0, 70.0, 90.0]);
+        assert_eq!(limited([75.0, 80.0, 85.0], cost), [50.0, 70.0, 90.0]);
+        assert_eq!(limited([-5.0, 10.0, 20.0], cost), [-5.0, 10.0, 20.0]);
+        // An interval that ends above the cost.
+        assert_eq!(limited([13.0, 40.0, 84.0], [5.0, 45.0, 50.0])[2], 50.0);
+        // Nothing is known of code without a cost.
+        assert_eq!(limited([-35.0, 0.0, 35.0], [0.0; 3]), [-35.0, 0.0, 35.0]);
+    }
 }

@@ -45,6 +45,7 @@ use mechanisms::{Layout, Remedy};
 use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::manifest::Manifest;
 pub use objects::AllocationSite;
+pub(crate) use params::MIN_WINDOWS_FOR_FINDING;
 pub use saved_time::Gain;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -59,7 +60,8 @@ pub struct Finding {
     pub kind: &'static str,
     /// Title of the mechanism.
     pub title: String,
-    /// Estimated cost in percent of the time (or of the loads). Findings are ranked by it.
+    /// Estimated cost in percent of the time (or of the loads). Findings are ranked by it; vague
+    /// costs count half.
     pub score: f64,
     /// Lower end of the score's interval, from that of the predicted misses.
     pub score_lo: f64,
@@ -181,6 +183,15 @@ impl Finding {
     pub(crate) fn is_vague(&self) -> bool {
         self.score_hi > params::MAX_RATIO_OF_KNOWN_ENDS * self.score_lo
     }
+
+    /// Findings are ranked by this: the score, of which a part counts if it is vague or an upper
+    /// bound.
+    fn rank(&self) -> f64 {
+        match self.is_vague() || self.is_upper_bound {
+            true => self.score * params::WEIGHT_OF_VAGUE_COST,
+            false => self.score,
+        }
+    }
 }
 
 /// The findings of an analysis, as documents have them.
@@ -271,8 +282,8 @@ pub(crate) fn find_findings<'a>(
     list.extend(conflicts);
     list.extend(sharing::find_sharing(&context));
     list.sort_by(|a, b| {
-        b.score
-            .total_cmp(&a.score)
+        b.rank()
+            .total_cmp(&a.rank())
             .then_with(|| (a.kind, &a.file, a.line).cmp(&(b.kind, &b.file, b.line)))
     });
     drop_contradictions(&mut list);
@@ -309,8 +320,6 @@ fn findings_of_causes<'c>(
     context: &Context,
     causes: &'c [Cause],
 ) -> (Vec<Finding>, Vec<&'c Cause>, Doubt<'c>) {
-    let times = context.times.as_ref();
-    let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
     let mut list: Vec<Finding> = Vec::new();
     let mut kept: Vec<&Cause> = Vec::new();
     let mut doubt = (0.0, None);
@@ -318,6 +327,34 @@ fn findings_of_causes<'c>(
         if cause.rule.is_good || cause.rows < params::MIN_ROWS_FOR_FINDING {
             continue;
         }
+        let cost = Cost::of(context, cause);
+        let score = cost.score;
+        if !cost.is_worth_a_finding() {
+            if score[2] > doubt.0 {
+                doubt = (score[2], Some(&cause.line));
+            }
+            continue;
+        }
+        list.push(finding(context, cause, cost));
+        kept.push(cause);
+    }
+    (list, kept, doubt)
+}
+
+/// The cost of a cause: its score, and its shares of time, loads and measured waits in percent.
+pub(crate) struct Cost {
+    /// Estimate with the ends of its interval.
+    pub(crate) score: [f64; 3],
+    time: TimeShare,
+    loads: f64,
+    waiting: WaitingShare,
+}
+
+impl Cost {
+    /// Computes the cost of a cause.
+    pub(crate) fn of(context: &Context, cause: &Cause) -> Cost {
+        let times = context.times.as_ref();
+        let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
         let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
         let shares = match time_share(times, region) {
             time @ TimeShare { value: Some(_), .. } => time.ends(),
@@ -329,33 +366,20 @@ fn findings_of_causes<'c>(
         let most = time.value.unwrap_or(f64::INFINITY);
         let waiting = context.waiting(&cause.sites);
         let waits = waiting.ends();
-        let score: [f64; 3] =
+        let score =
             std::array::from_fn(|end| (shares[end] * cause.lost[end]).min(most).min(waits[end]));
-        if score[1] < params::MIN_COST_OF_FINDING_PCT {
-            if score[2] > doubt.0 {
-                doubt = (score[2], Some(&cause.line));
-            }
-            continue;
-        }
-        let cost = Cost {
+        Cost {
             score,
             time,
             loads,
             waiting,
-        };
-        list.push(finding(context, cause, cost));
-        kept.push(cause);
+        }
     }
-    (list, kept, doubt)
-}
 
-/// The cost of a cause: its score, and its shares of time, loads and measured waits in percent.
-struct Cost {
-    /// Estimate with the ends of its interval.
-    score: [f64; 3],
-    time: TimeShare,
-    loads: f64,
-    waiting: WaitingShare,
+    /// True if a cause with this cost is a finding.
+    pub(crate) fn is_worth_a_finding(&self) -> bool {
+        self.score[1] >= params::MIN_COST_OF_FINDING_PCT
+    }
 }
 
 /// A cause in words and numbers.
@@ -406,6 +430,11 @@ fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
         layout: told.layout,
         is_upper_bound: !context.prices.are_predicted(),
     }
+}
+
+/// Name of the object of a cause. Empty if it is unknown.
+pub(crate) fn objects_name(context: &Context, cause: &Cause) -> String {
+    objects::named(context, cause).name
 }
 
 /// Link-time addresses of the load instructions of a module that have a part of the cost, in hex,
@@ -478,9 +507,13 @@ fn doubt_in_words((cost, line): Doubt<'_>) -> String {
     let line = line.filter(|_| cost >= params::MIN_COST_OF_DOUBT_PCT);
     line.map_or_else(String::new, |line| {
         let file = line.file.rsplit('/').next().unwrap_or_default();
+        let place = match line.line {
+            0 => String::new(),
+            number => format!(" ({file}:{number})"),
+        };
         format!(
-            "; {} ({file}:{}) may lose up to {cost:.0} %, which more or longer windows would show",
-            line.function, line.line
+            "; {}{place} may lose up to {cost:.0} %, which more or longer windows would show",
+            line.function
         )
     })
 }
@@ -559,6 +592,20 @@ mod tests {
     }
 
     #[test]
+    fn a_vague_cost_does_not_stand_above_a_firm_one_of_similar_size() {
+        let of = |line: u32, score: f64, score_lo: f64, score_hi: f64| Finding {
+            score,
+            score_lo,
+            score_hi,
+            ..finding("list", line, "", None)
+        };
+        let vague = of(1, 30.0, 1.0, 60.0);
+        let firm = of(2, 25.0, 20.0, 30.0);
+        let small = of(3, 5.0, 4.0, 6.0);
+        assert!(firm.rank() > vague.rank() && vague.rank() > small.rank());
+    }
+
+    #[test]
     fn one_object_is_not_split_and_interleaved() {
         let split = finding("strided", 3, "a", Some(Layout::SplitElements));
         let join = finding("gather", 9, "a", Some(Layout::InterleavedArrays));
@@ -566,6 +613,19 @@ mod tests {
         let mut list = vec![split.clone(), join.clone(), other.clone()];
         drop_contradictions(&mut list);
         assert_eq!(list, [split, other]);
+    }
+
+    #[test]
+    fn code_without_lines_has_no_place() {
+        let mut line = LineName {
+            function: "ggc_free".into(),
+            ..LineName::default()
+        };
+        let said = doubt_in_words((12.0, Some(&line)));
+        assert!(said.starts_with("; ggc_free may lose"), "{said}");
+        (line.file, line.line) = ("/s/gc.c".into(), 7);
+        let said = doubt_in_words((12.0, Some(&line)));
+        assert!(said.starts_with("; ggc_free (gc.c:7) may lose"), "{said}");
     }
 
     #[test]

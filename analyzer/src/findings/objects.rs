@@ -246,6 +246,7 @@ mod tests {
             logged: 50,
             bytes: 1600.0,
             stand_for: 16000.0,
+            weights_squared: 0.0,
         };
         objects.samples.insert(2, seen);
         let parts = divided(&objects, &[(1, 90), (2, 10)]);

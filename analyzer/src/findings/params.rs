@@ -19,7 +19,7 @@ pub(super) const MIN_COST_OF_DOUBT_PCT: f64 = 10.0;
 /// A finding has at least this many rows. Source: Chosen.
 pub(super) const MIN_ROWS_FOR_FINDING: u64 = 64;
 /// Fewer windows than this give no findings. Source: Chosen.
-pub(super) const MIN_WINDOWS_FOR_FINDING: usize = 8;
+pub(crate) const MIN_WINDOWS_FOR_FINDING: usize = 8;
 /// A finding names at most this many other lines of its cause. Source: Chosen.
 pub(super) const MAX_OTHER_LINES_OF_FINDING: usize = 6;
 
@@ -89,6 +89,9 @@ pub(super) const GRID_STEP: f64 = 0.25;
 /// A number is known if the upper end of its interval is at most this multiple of the lower end.
 /// Source: Chosen.
 pub(super) const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;
+/// Findings are ranked by their cost. A vague cost counts by this factor. Source: Chosen: a firm
+/// finding comes before a vague one of up to twice its cost.
+pub(super) const WEIGHT_OF_VAGUE_COST: f64 = 0.5;
 /// The TLB of common machines covers this many bytes with pages of 4 KiB. Source: Chosen, as 2048
 /// entries.
 pub(super) const TLB_REACH_BYTES: u64 = 2048 * PAGE_BYTES;

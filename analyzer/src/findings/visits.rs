@@ -70,10 +70,33 @@ pub(super) fn descend(context: &Context, link: u32) -> bool {
     2 * by_window.values().filter(has_root).count() > by_window.len()
 }
 
+/// Functions of allocators. They look up a list of blocks by the block's size, also for each node of a
+/// list that is freed.
+const ALLOCATORS: [&str; 14] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "cfree",
+    "_int_malloc",
+    "_int_free",
+    "_int_free_chunk",
+    "_int_free_merge_chunk",
+    "operator new",
+    "operator delete",
+    "__rdl_alloc",
+    "__rdl_dealloc",
+    "mi_free",
+];
+
 /// True if a chain begins after look-ups in a hash table by other code: between two of them the
 /// chain continues for some nodes.
 pub(super) fn begin_in_table(context: &Context, link: u32) -> bool {
-    let is_hash = |site: u32| context.origin(site).0 == Origin::Hash;
+    let is_of_allocator = |site: u32| {
+        let facts = context.sites.get(&site);
+        facts.is_some_and(|facts| context.is_function(facts, &ALLOCATORS))
+    };
+    let is_hash = |site: u32| context.origin(site).0 == Origin::Hash && !is_of_allocator(site);
     let (mut rows, mut begins) = (0u64, 0u64);
     for (window, row) in context.places_of(&[link]) {
         let before = &context.windows[window as usize].rows[..row as usize];

@@ -31,7 +31,7 @@ use crate::input::seen_sites::SeenSites;
 use crate::input::source::ChunkSource;
 use crate::input::trace_error::TraceError;
 use mgz_annotations_schema::manifest::{
-    MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION,
+    COMMAND_OF_RUN, MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION,
 };
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::SPILL_EXTENSION;
@@ -63,6 +63,15 @@ enum Data {
 }
 
 impl Trace {
+    /// The command line as the user gave it. The manifest of `mgz run` has that of the instrumented
+    /// copy.
+    pub fn command(&self) -> Vec<String> {
+        match command_of_run(&self.folder) {
+            unknown if unknown.is_empty() => self.manifest.command.clone(),
+            told => told,
+        }
+    }
+
     /// By sample: the load right before its trigger, if it is known.
     pub(crate) fn waited(&self) -> &Waited {
         &self.waited
@@ -289,6 +298,17 @@ pub fn folder_of(path: PathBuf) -> PathBuf {
     path
 }
 
+/// The user's command line of the `mgz run` that recorded a trace; empty for other traces. The
+/// manifest has that of the instrumented copy.
+pub(crate) fn command_of_run(trace: &Path) -> Vec<String> {
+    if !trace.ends_with(OF_RUN) {
+        return Vec::new();
+    }
+    let beside = trace.with_file_name(COMMAND_OF_RUN);
+    let text = std::fs::read(beside).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
 /// True if a folder has a file with this ending.
 fn has_files(folder: &Path, ending: &str) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut files| {
@@ -385,4 +405,19 @@ fn read_sidecar(
         )));
     }
     Ok(sidecar)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_mgz_has_the_command_of_its_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let [trace, other] = ["trace", "other"].map(|name| folder.path().join(name));
+        assert!(command_of_run(&trace).is_empty());
+        std::fs::write(folder.path().join(COMMAND_OF_RUN), r#"["./app", "in put"]"#).unwrap();
+        assert_eq!(command_of_run(&trace), ["./app", "in put"]);
+        assert!(command_of_run(&other).is_empty());
+    }
 }

@@ -7,7 +7,9 @@
 use crate::data::elements::Element;
 use crate::data::frame;
 use crate::data::object_map::{Instance, Object, Resolver, UNKNOWN};
-use crate::input::quietly;
+use crate::input::{manifest_of, quietly};
+use mgz_annotations_schema::manifest::Module;
+use mgz_annotations_schema::sidecar::Sidecar;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
@@ -28,13 +30,38 @@ pub fn read_objects(folder: &Path) -> Result<Option<Resolver>, String> {
             ));
         }
     };
-    let found = quietly(|| instances(&file)).and_then(|r| r).map_err(|e| {
+    let mut found = quietly(|| instances(&file)).and_then(|r| r).map_err(|e| {
         format!(
             "{}: damaged ({e}); objects are not named, record again if they matter",
             path.display()
         )
     })?;
+    name_originals(&mut found.objects, || originals(folder));
     Ok(Some(found))
+}
+
+/// Original files by the paths of their instrumented copies. Empty if these are unknown.
+fn originals(folder: &Path) -> HashMap<String, String> {
+    let modules = manifest_of(folder).map_or_else(|_| Vec::new(), |manifest| manifest.modules);
+    let of = |module: Module| {
+        let (_, header) = Sidecar::read_header(&folder.join(&module.sidecar)).ok()?;
+        (!header.input.path.is_empty()).then_some((module.path, header.input.path))
+    };
+    modules.into_iter().filter_map(of).collect()
+}
+
+/// Gives files that are instrumented copies the names of their originals.
+fn name_originals(objects: &mut [Object], originals: impl FnOnce() -> HashMap<String, String>) {
+    let mut files = objects.iter_mut().filter(|o| o.kind == "file").peekable();
+    if files.peek().is_none() {
+        return;
+    }
+    let originals = originals();
+    for file in files {
+        if let Some(original) = originals.get(&file.name) {
+            file.name.clone_from(original);
+        }
+    }
 }
 
 /// A copy of the file's descriptor, read from the start.
@@ -180,4 +207,27 @@ fn objects(
         })
         .collect();
     Ok((objects, numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instrumented_copy_has_the_name_of_its_original() {
+        let object = |kind: &str, name: &str| Object {
+            kind: kind.into(),
+            name: name.into(),
+            ..Object::default()
+        };
+        let originals = || HashMap::from([("/cache/1/app".to_owned(), "/home/me/app".to_owned())]);
+        let mut objects = [
+            object("file", "/cache/1/app"),
+            object("file", "/lib/libc.so.6"),
+            object("global", "/cache/1/app"),
+        ];
+        name_originals(&mut objects, originals);
+        let names = objects.each_ref().map(|o| o.name.as_str());
+        assert_eq!(names, ["/home/me/app", "/lib/libc.so.6", "/cache/1/app"]);
+    }
 }

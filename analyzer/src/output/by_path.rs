@@ -1,8 +1,8 @@
 //! The tables by call path as text.
 
-use crate::output::elided::elided;
 use crate::output::names;
 use crate::output::text_table::{Meaning, Style, head, heading, push, row, tail, text_table};
+use crate::util::elided::elided;
 use crate::util::human::{count, percent};
 use crate::views::by_path::ByPathRow;
 use crate::views::call_paths::CallPathTable;

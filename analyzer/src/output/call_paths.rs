@@ -1,8 +1,8 @@
 //! The table of call paths as text: a tree, indented.
 
 use crate::data::memory_units::LINE_BYTES;
-use crate::output::elided::elided;
 use crate::output::text_table::{Meaning, Style, head, heading, push, row, tail, text_table};
+use crate::util::elided::elided;
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::call_paths::{CallPathRow, CallPathTable};
 

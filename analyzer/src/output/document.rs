@@ -15,8 +15,10 @@ pub const SCHEMA: &str = "mgz-models-1";
 /// Kind of a column's numbers, for the text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnUnit {
-    /// Names.
+    /// Names. Long ones are cut in the text form.
     Text,
+    /// Texts that are never cut, such as sentences and parts of commands.
+    Whole,
     /// Whole numbers that identify something.
     Id,
     /// Yes or no.
@@ -39,7 +41,7 @@ impl ColumnUnit {
     /// The type of the column in files. It does not depend on the values.
     fn kind(self) -> ColumnKind {
         match self {
-            ColumnUnit::Text => ColumnKind::Text,
+            ColumnUnit::Text | ColumnUnit::Whole => ColumnKind::Text,
             ColumnUnit::Flag => ColumnKind::Flag,
             ColumnUnit::Id
             | ColumnUnit::Count
@@ -52,7 +54,10 @@ impl ColumnUnit {
 
     /// True if the column's texts are aligned to the left.
     fn is_left(self) -> bool {
-        matches!(self, ColumnUnit::Text | ColumnUnit::Id | ColumnUnit::Flag)
+        matches!(
+            self,
+            ColumnUnit::Text | ColumnUnit::Whole | ColumnUnit::Id | ColumnUnit::Flag
+        )
     }
 }
 
@@ -263,12 +268,18 @@ impl DocumentTable {
     }
 }
 
+/// Names in the text form are cut to this many columns. Source: Chosen.
+const MAX_TEXT_COLUMNS: usize = 60;
+
 fn cell(value: &Value, unit: ColumnUnit) -> String {
     match (unit, value.as_f64()) {
         (_, None) => match value {
             Value::Null => "–".into(),
-            Value::String(s) if s.chars().count() > 60 => {
-                format!("{}…", s.chars().take(59).collect::<String>())
+            Value::String(s)
+                if unit != ColumnUnit::Whole && s.chars().count() > MAX_TEXT_COLUMNS =>
+            {
+                let begin: String = s.chars().take(MAX_TEXT_COLUMNS - 1).collect();
+                format!("{begin}…")
             }
             Value::String(s) => s.clone(),
             Value::Bool(b) => (if *b { "yes" } else { "no" }).into(),
@@ -276,7 +287,9 @@ fn cell(value: &Value, unit: ColumnUnit) -> String {
         },
         // These identify something, so they are not formatted as amounts.
         (ColumnUnit::Line, Some(0.0)) => "–".into(),
-        (ColumnUnit::Text | ColumnUnit::Id | ColumnUnit::Line, Some(_)) => value.to_string(),
+        (ColumnUnit::Text | ColumnUnit::Whole | ColumnUnit::Id | ColumnUnit::Line, Some(_)) => {
+            value.to_string()
+        }
         (ColumnUnit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
         (ColumnUnit::Bytes, Some(x)) => bytes(x as u64),
         (ColumnUnit::Address, Some(_)) => value
@@ -286,5 +299,20 @@ fn cell(value: &Value, unit: ColumnUnit) -> String {
             Some(n) => count(n),
             None => number(Some(x)),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_whole_and_names_are_cut() {
+        let long = Value::from("word ".repeat(30));
+        assert_eq!(
+            cell(&long, ColumnUnit::Text).chars().count(),
+            MAX_TEXT_COLUMNS
+        );
+        assert_eq!(cell(&long, ColumnUnit::Whole), long.as_str().unwrap());
     }
 }

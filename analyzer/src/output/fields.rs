@@ -43,7 +43,7 @@ pub(crate) fn fields(rows: &[ObjectRow], style: Style, out: &mut String) {
             let [object, of_type, element] = match number {
                 0 => [
                     name.clone(),
-                    crate::output::elided::elided(&o.of_type),
+                    crate::util::elided::elided(&o.of_type),
                     bytes(o.element_bytes),
                 ],
                 _ => Default::default(),

@@ -2,11 +2,11 @@
 
 use crate::findings::{Finding, SourceLine};
 use crate::misses::LatencySource;
-use crate::output::elided::elided;
 use crate::output::misses;
 use crate::output::names;
 use crate::output::text_table::{head, short_path};
 use crate::report::Analysis;
+use crate::util::elided::elided;
 use crate::util::human::percent;
 use mgz_annotations_schema::NamedRemedy;
 
@@ -85,12 +85,16 @@ pub(crate) fn cost(finding: &Finding) -> String {
     format!("predicted cost {cost}{of}")
 }
 
-/// A function in at most `most` columns; a function without a name with its file.
+/// A function in at most `most` columns; code without a name by its address and file.
 pub(crate) fn with_module(function: &str, module: &str, most: usize) -> String {
-    let file = module.rsplit('/').next().unwrap_or(module);
-    match function.starts_with('[') && !file.is_empty() {
-        true => head(&format!("{function} of {file}"), most),
-        false => names::short_function(function, most),
+    let file = names::module(module);
+    let inner = function.strip_prefix('[').and_then(|f| f.strip_suffix(']'));
+    match inner.filter(|_| !file.is_empty()) {
+        Some(address) if address.starts_with("0x") => {
+            head(&format!("code at {address} of {file}"), most)
+        }
+        Some(_) => head(&format!("{function} of {file}"), most),
+        None => names::short_function(function, most),
     }
 }
 
@@ -300,7 +304,12 @@ mod tests {
         assert!(lines[1].contains("std::vector<…>::at"));
         assert_eq!(
             with_module("[0x4f0]", "/lib/libz.so.1", 40),
-            "[0x4f0] of libz.so.1"
+            "code at 0x4f0 of libz.so.1"
+        );
+        let numpy = "_multiarray_umath.cpython-311-x86_64-linux-gnu.so";
+        assert_eq!(
+            with_module("[0x19c490]", numpy, 60),
+            "code at 0x19c490 of _multiarray_umath"
         );
         assert_eq!(with_module("inflate", "/lib/libz.so.1", 40), "inflate");
         assert!(lines[0].starts_with("1. pointer chase along a list: predicted cost a few %"));

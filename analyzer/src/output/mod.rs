@@ -3,7 +3,6 @@
 pub(crate) mod by_path;
 pub(crate) mod call_paths;
 pub mod document;
-pub(crate) mod elided;
 pub(crate) mod executed_text;
 pub mod export;
 pub(crate) mod fields;

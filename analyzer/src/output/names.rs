@@ -1,7 +1,7 @@
 //! Names in tables: short, and distinct for distinct things.
 
-use crate::output::elided::elided;
 use crate::output::text_table::head;
+use crate::util::elided::elided;
 use crate::views::object_row::ObjectRow;
 use std::collections::HashMap;
 
@@ -26,6 +26,15 @@ pub(crate) fn short_function(name: &str, most: usize) -> String {
 pub(crate) fn last_part(name: &str) -> String {
     let short = elided(name);
     short.rsplit("::").next().unwrap_or(&short).to_string()
+}
+
+/// The file name of a module. Extension modules of Python have their name in Python, without the
+/// version and the platform.
+pub(crate) fn module(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let tags = [".cpython-", ".abi3.so", ".pypy"];
+    let end = tags.iter().filter_map(|tag| file.find(tag)).min();
+    end.map_or(file, |end| &file[..end])
 }
 
 /// The name of an object in at most `most` columns. For a heap block these are its allocating
@@ -107,6 +116,13 @@ fn same(names: &[String]) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn extension_modules_have_their_name_in_python() {
+        assert_eq!(module("/x/_a.cpython-311-x86_64-linux-gnu.so"), "_a");
+        assert_eq!(module("/x/_rust.abi3.so"), "_rust");
+        assert_eq!(module("/lib/libz.so.1"), "libz.so.1");
+    }
 
     #[test]
     fn the_end_of_a_name_stays() {

@@ -312,7 +312,7 @@ fn heading_of_functions(rows: &[&FunctionRow], room: usize) -> String {
     let has_addresses = rows.iter().any(|f| is_function_address(&f.function));
     let has_rough = rows.iter().any(|f| is_rough(&f.loads));
     let marks: Vec<&str> = [
-        (has_addresses, "[0x…]: without symbols"),
+        (has_addresses, "0x…: without symbols"),
         (has_rough, "?: rough"),
     ]
     .into_iter()

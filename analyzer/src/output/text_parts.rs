@@ -163,7 +163,7 @@ fn of_samples(rows: &[ObjectRow], by_time: bool) -> String {
         .iter()
         .filter_map(|row| {
             let all = row.sampled.as_ref()?;
-            Some((row, [all.pct?, all.pct_lo?, all.pct_hi?]))
+            Some((row, all.ends()?))
         })
         .collect();
     if rows.iter().all(|row| row.sampled.is_none()) {
@@ -172,14 +172,14 @@ fn of_samples(rows: &[ObjectRow], by_time: bool) -> String {
     const LOGGED: &str = "(mgz-record --heap=all logs each.)\n";
     if by_time && !sites.is_empty() {
         return format!(
-            "Small heap blocks are a sample. Loads of the other blocks count for the heap as a whole; time% of a site includes an estimate of them. {LOGGED}"
+            "Small heap blocks are a sample. Loads of the other blocks count for the heap as a whole; time% and misses of a site include an estimate of them. {LOGGED}"
         );
     }
-    sites.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]));
+    sites.sort_by(|a, b| b.1[1].total_cmp(&a.1[1]));
     let listed: Vec<String> = sites
         .iter()
         .take(MAX_SITES)
-        .map(|(row, [value, low, high])| {
+        .map(|(row, [low, value, high])| {
             format!(
                 "{} {value:.1}% [{low:.1}–{high:.1}%]",
                 head(&row.object, 60)

@@ -317,7 +317,9 @@ pub fn examine_in_steps(
     let in_full;
     let (counted, built) = match early {
         Some(early) => {
-            (early.show)(counted.screen(built, found.clone(), &mixed, filter.clone()));
+            let mut screen = counted.screen(built, found.clone(), &mixed, filter.clone());
+            screen.summary.trace.command = trace.command();
+            (early.show)(screen);
             in_full = prediction.in_detail(detail);
             let counted = RowCounts {
                 detail,
@@ -330,6 +332,7 @@ pub fn examine_in_steps(
     };
     let mut analysis = counted.all_tables(built, &mixed, first, aids.clone());
     analysis.filter = filter;
+    analysis.summary.trace.command = trace.command();
     analysis.warnings.extend(no_paths.clone());
     messages.damage.extend(no_paths);
     // Damage in another run's samples is no damage of this trace: it is only a warning.

@@ -42,6 +42,8 @@ pub struct Questions {
     pub misses: bool,
     /// True if they were requested by name: then unknown caches of the machine are reported.
     pub asked_for_misses: bool,
+    /// True if the gains of the findings' remedies are predicted.
+    pub gains: bool,
     /// Caches for which misses are predicted; empty for those of the recording machine.
     pub caches: Vec<Cache>,
     /// Counts of another run of the same command.
@@ -70,6 +72,7 @@ impl Questions {
             by_path: false,
             misses,
             asked_for_misses: misses,
+            gains: misses,
             caches: Vec::new(),
             counted: None,
             measured: None,

@@ -216,7 +216,8 @@ impl RowCounts<'_> {
         weights: Option<Arc<Weights>>,
     ) {
         let is_filtered = !self.questions.filter.is_empty();
-        if !self.plan.sampled || is_filtered || self.predicted.is_none() {
+        let is_wanted = self.questions.gains && self.plan.sampled && !is_filtered;
+        if !is_wanted || self.predicted.is_none() {
             return;
         }
         let replayed = Replayed {

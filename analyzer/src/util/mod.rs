@@ -2,6 +2,7 @@
 
 pub(crate) mod adaptive;
 pub mod due;
+pub(crate) mod elided;
 pub mod fast_hash;
 pub mod hex_address;
 pub mod human;

@@ -132,6 +132,8 @@ struct ObjectSums {
     sums: EntrySums,
     irregular: u64,
     blocks: u64,
+    /// Sum of the squares of the loads of each unit of memory.
+    squares: f64,
     by_group: ByGroup,
 }
 
@@ -149,13 +151,14 @@ fn sums_by_object(
     object: impl Fn(&UnitEntry) -> u32,
 ) -> BTreeMap<u32, ObjectSums> {
     let mut parts: BTreeMap<u32, ObjectSums> = BTreeMap::new();
-    // The object of a unit's entries, and the blocks that these touched.
-    let mut known: HashMap<(u32, u64, u32), (u32, u64), Mixed> = HashMap::default();
+    // The object of a unit's entries, the blocks that these touched, and their loads.
+    let mut known: HashMap<(u32, u64, u32), (u32, u64, u64), Mixed> = HashMap::default();
     for entry in entries.filter(|e| !e.group.is_store()) {
-        let (object, blocks) = known
+        let (object, blocks, loads) = known
             .entry((entry.space, entry.unit, entry.object))
-            .or_insert_with(|| (object(&entry), 0));
+            .or_insert_with(|| (object(&entry), 0, 0));
         *blocks |= entry.blocks;
+        *loads += entry.starts;
         let part = parts.entry(*object).or_default();
         part.sums.add(&entry);
         part.irregular += if entry.group.class() == AccessClass::Irregular {
@@ -166,12 +169,16 @@ fn sums_by_object(
         part.by_group.entry(entry.group).or_default().add(&entry);
     }
     // Entries of one unit have different objects, except for entries without a known one.
-    let mut touched: HashMap<(u32, u64, u32), u64, Mixed> = HashMap::default();
-    for ((space, unit, _), (object, blocks)) in known {
-        *touched.entry((space, unit, object)).or_default() |= blocks;
+    let mut touched: HashMap<(u32, u64, u32), (u64, u64), Mixed> = HashMap::default();
+    for ((space, unit, _), (object, blocks, loads)) in known {
+        let unit = touched.entry((space, unit, object)).or_default();
+        *unit = (unit.0 | blocks, unit.1 + loads);
     }
-    for ((.., object), blocks) in touched {
-        parts.entry(object).or_default().blocks += u64::from(blocks.count_ones());
+    for ((.., object), (blocks, loads)) in touched {
+        let part = parts.entry(object).or_default();
+        part.blocks += u64::from(blocks.count_ones());
+        // Whole numbers, whose sum does not depend on the order.
+        part.squares += (loads as f64).powi(2);
     }
     parts
 }
@@ -236,7 +243,7 @@ impl Maker<'_> {
             fields: Vec::new(),
             largest: resolver.largest(number),
             number,
-            sampled: sampled.map(|seen| AllBlocks::of(*seen, starts, part.blocks)),
+            sampled: sampled.map(|seen| AllBlocks::of(*seen, (starts, part.squares), part.blocks)),
         }
     }
 

@@ -6,7 +6,9 @@
 
 mod element;
 mod memory;
+mod nearest;
 pub(crate) mod of_findings;
+pub(crate) mod offered;
 mod pages;
 pub(crate) mod remedies;
 pub(crate) mod remedy;

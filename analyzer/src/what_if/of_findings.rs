@@ -1,7 +1,7 @@
 //! Gains of the remedies of findings.
 
 use crate::findings::cause::causes as causes_of;
-use crate::findings::gains::{Changed, Costs, Saved};
+use crate::findings::gains::{Changed, Costs, Saved, limited};
 use crate::findings::windows::Window;
 use crate::findings::{Finding, FindingBasis, Gain};
 use crate::misses::{Predicted, Range};
@@ -81,16 +81,6 @@ fn costs_of(findings: &[Finding], costs: &Costs, saved: &Saved) -> Range {
     sum.map(|pct: f64| pct.min(100.0))
 }
 
-/// A gain limited by a cost. A remedy saves no more than the waits that it removes, and both are
-/// estimates of these waits. So a gain above the cost is lowered, and its interval contains both.
-fn limited(gain: Range, cost: Range) -> Range {
-    let [lo, value, hi] = gain;
-    if value <= cost[1] {
-        return gain;
-    }
-    [lo.min(cost[0]), cost[1], hi.max(cost[2])]
-}
-
 /// The time that a remedy saves; None if its target is unsuitable.
 fn saved(
     replayed: &Replayed,
@@ -121,18 +111,6 @@ fn saved(
         pages: pages_after.as_ref().or(pages),
         is_prefetched: &|site| plan.prefetches(site),
         is_sorted: &|site| plan.sorts(site),
+        has_other_pages: plan.mixes_pages(),
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gain_is_no_more_than_the_cost_beside_it() {
-        let cost = [50.0, 70.0, 90.0];
-        assert_eq!(limited([60.0, 80.0, 95.0], cost), [50.0, 70.0, 95.0]);
-        assert_eq!(limited([75.0, 80.0, 85.0], cost), [50.0, 70.0, 90.0]);
-        assert_eq!(limited([-5.0, 10.0, 20.0], cost), [-5.0, 10.0, 20.0]);
-    }
 }

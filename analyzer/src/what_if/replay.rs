@@ -85,7 +85,7 @@ impl Plan {
     }
 
     /// True if pages may have several sizes.
-    fn mixes_pages(&self) -> bool {
+    pub(crate) fn mixes_pages(&self) -> bool {
         self.remedies.iter().any(|r| r.changes_pages())
     }
 

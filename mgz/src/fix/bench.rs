@@ -4,6 +4,7 @@ use crate::fix::clock::BenchClock;
 use crate::fix::compare::Comparison;
 use crate::fix::document::{Measured, Saved};
 use crate::fix::params;
+use crate::fix::progress::{self, Progress};
 use crate::fix::sequential::{Test, Verdict};
 use crate::fix::workload::{self, Ran, Workload, status_in_words};
 use anyhow::{Context, bail};
@@ -143,7 +144,13 @@ impl Bench {
     /// Runs pairs until the test ends.
     pub fn test(&self, original: &Path, candidate: &Path) -> anyhow::Result<Tested> {
         let (mut logs, mut times) = (Vec::new(), Vec::new());
+        let (line, most) = (Progress::new(), self.test.most_pairs());
         loop {
+            line.show(&progress::pair(
+                logs.len() + 1,
+                most,
+                self.test.interval(&logs),
+            ));
             match self.pair(original, candidate, logs.len())? {
                 Err(why) => return Ok(Tested::Different(why)),
                 Ok((before, after)) => {
@@ -172,15 +179,18 @@ impl Bench {
         }
     }
 
-    /// Median log ratio of the times of a few pairs.
+    /// Median log ratio of the times of a few pairs. The candidate prefetches `distance` iterations
+    /// ahead.
     pub fn glance(
         &self,
         original: &Path,
         candidate: &Path,
-        pairs: usize,
+        (pairs, distance): (usize, u32),
     ) -> anyhow::Result<Result<f64, String>> {
         let mut logs = Vec::with_capacity(pairs);
+        let line = Progress::new();
         for number in 0..pairs {
+            line.show(&progress::pair_at_distance(number + 1, pairs, distance));
             match self.pair(original, candidate, number)? {
                 Err(why) => return Ok(Err(why)),
                 Ok((before, after)) => logs.push((before / after).ln()),

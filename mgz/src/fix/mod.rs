@@ -14,6 +14,7 @@ mod combine;
 mod compare;
 pub mod document;
 mod params;
+mod progress;
 mod records;
 mod screen;
 mod search;
@@ -35,11 +36,11 @@ use builder::Builder;
 use compare::Comparison;
 use document::{Document, Recipe, Subject};
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_annotations_schema::tell;
+use mgz_annotations_schema::{NamedRemedy, tell};
 use mgz_collector::machine::identity;
 use search::{Found, Search};
 use sequential::Test;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sites::Surroundings;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -224,16 +225,44 @@ fn words(fix: &Fix) -> Vec<String> {
     words.map(|w| w.to_string_lossy().into_owned()).collect()
 }
 
-/// True if a finding in an analysis of the program has a remedy to try.
-pub fn has_candidates(program: &Program, analysis: &Value) -> bool {
-    let module = program.file.file_name().unwrap_or_default();
-    let found = || {
-        let surroundings = Surroundings::default();
-        candidates::candidates(analysis, &module.to_string_lossy(), surroundings).0
-    };
+/// The command that tries remedies of a program's findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FixCommand {
+    /// No remedy can be tried.
+    Nothing,
+    /// `mgz fix`: remedies for the finished program.
+    Program,
+    /// `mgz fix --source`: the remedies need the source.
+    Source,
+}
+
+/// Remedies of findings, as `mgz what-if` names them, that change the source and for which
+/// `mgz fix --source` makes patches.
+const SOURCE_REMEDIES: [&str; 2] = ["split", "exchange-loops"];
+
+/// The command for the findings of an analysis. `manifest` is that of the trace.
+pub fn fix_command(program: &Program, analysis: &Value, manifest: &Value) -> FixCommand {
     // An interpreter's time depends on its script.
     let is_interpreter = !analysis["python"].is_null();
-    !is_interpreter && check_program(program).is_ok() && !found().is_empty()
+    if is_interpreter || check_program(program).is_err() {
+        return FixCommand::Nothing;
+    }
+    let findings = analysis["findings"].as_array().into_iter().flatten();
+    let (of_source, others): (Vec<&Value>, Vec<&Value>) = findings.partition(|finding| {
+        let remedy = finding["remedy"].as_str().unwrap_or_default();
+        let has_line = finding["line"].as_u64().unwrap_or(0) > 0;
+        let is_of = |kind: &&str| NamedRemedy::is_of_kind(remedy, kind);
+        has_line && SOURCE_REMEDIES.iter().any(is_of)
+    });
+    let module = program.file.file_name().unwrap_or_default();
+    let surroundings = Surroundings::of(manifest, Path::new(SYSTEM));
+    let of_others = json!({ "findings": others });
+    let (found, _) = candidates::candidates(&of_others, &module.to_string_lossy(), surroundings);
+    match (found.is_empty(), of_source.is_empty()) {
+        (false, _) => FixCommand::Program,
+        (true, false) => FixCommand::Source,
+        (true, true) => FixCommand::Nothing,
+    }
 }
 
 /// Refuses programs whose file is not the executed code, or whose copy would behave differently.
@@ -410,34 +439,64 @@ fn apply(document: &Path, program: &Program, places: &Places) -> anyhow::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    fn analysis(kind: &str, changes: &[&str], remedy: &str, module: &str) -> Value {
+        json!({"findings": [{
+            "kind": kind, "module": module, "function": "main", "load_addresses": ["0x401234"],
+            "program_changes": changes, "remedy": remedy, "line": 7,
+        }]})
+    }
 
     /// Only finished programs with an applicable remedy have candidates.
     #[test]
-    fn programs_with_a_remedy_have_candidates() {
+    fn programs_with_a_remedy_have_a_command_that_tries_it() {
         let program = Program::find("true".as_ref()).unwrap();
         let module = program.file.file_name().unwrap().to_string_lossy();
-        let of = |kind: &str, change: &str| {
-            json!({"findings": [{
-                "kind": kind, "module": module, "function": "main", "load_addresses": ["0x401234"],
-                "program_changes": [change],
-            }]})
-        };
-        let gather = of("gather", "prefetch-gather");
-        assert!(has_candidates(&program, &gather));
+        let of = |analysis: &Value| fix_command(&program, analysis, &json!({}));
+        let gather = analysis(
+            "gather",
+            &["prefetch-gather"],
+            "prefetch of /s/a.c:7",
+            &module,
+        );
+        assert_eq!(of(&gather), FixCommand::Program);
         let mut in_python = gather.clone();
         in_python["python"] = json!({"functions": []});
-        assert!(!has_candidates(&program, &in_python));
+        assert_eq!(of(&in_python), FixCommand::Nothing);
         // Without a known allocation site there is nothing to pad.
-        assert!(!has_candidates(
-            &program,
-            &of("false_sharing", "pad-blocks")
-        ));
-        assert!(!has_candidates(&program, &json!({ "findings": [] })));
+        let sharing = analysis("false_sharing", &["pad-blocks"], "", &module);
+        assert_eq!(of(&sharing), FixCommand::Nothing);
+        assert_eq!(of(&json!({ "findings": [] })), FixCommand::Nothing);
         let script = Program {
             script: Some("script".into()),
             ..program.clone()
         };
-        assert!(!has_candidates(&script, &gather));
+        let nothing = fix_command(&script, &gather, &json!({}));
+        assert_eq!(nothing, FixCommand::Nothing);
+    }
+
+    #[test]
+    fn remedies_of_the_source_have_the_command_for_the_source() {
+        let program = Program::find("true".as_ref()).unwrap();
+        let module = program.file.file_name().unwrap().to_string_lossy();
+        let of = |changes: &[&str], remedy: &str| {
+            let analysis = analysis("strided", changes, remedy, &module);
+            fix_command(&program, &analysis, &json!({}))
+        };
+        let prefetch = ["prefetch-strided"];
+        assert_eq!(of(&prefetch, "split of bodies"), FixCommand::Source);
+        assert_eq!(of(&[], "exchange-loops of a.c:7"), FixCommand::Source);
+        assert_eq!(of(&prefetch, "prefetch of a.c:7"), FixCommand::Program);
+        assert_eq!(of(&["huge-pages"], ""), FixCommand::Program);
+        assert_eq!(of(&[], ""), FixCommand::Nothing);
+        // One of two findings needs no source.
+        let mut both = analysis("strided", &prefetch, "split of bodies", &module);
+        let gather = analysis("gather", &["prefetch-gather"], "prefetch of a.c:9", &module);
+        let findings = both["findings"].as_array_mut().unwrap();
+        findings.push(gather["findings"][0].clone());
+        assert_eq!(
+            fix_command(&program, &both, &json!({})),
+            FixCommand::Program
+        );
     }
 }

@@ -3,6 +3,7 @@
 use crate::fix::candidate::Candidate;
 use crate::fix::candidates::LeftOver;
 use crate::fix::document::{Cause, Document, Measured, Outcome, Saved, Tried};
+use crate::fix::sequential::Speedup;
 use mgz_annotations_schema::{NamedRemedy, tell};
 use std::fmt::Write;
 use std::path::Path;
@@ -78,6 +79,16 @@ fn less_time(saved: Saved) -> String {
             number(-lo)
         ),
     }
+}
+
+/// A measured ratio of times as text.
+pub fn less_time_of(speedup: Speedup) -> String {
+    let [saved_pct, saved_pct_lo, saved_pct_hi] = speedup.saved_pct();
+    less_time(Saved {
+        saved_pct,
+        saved_pct_lo,
+        saved_pct_hi,
+    })
 }
 
 /// The decision on a candidate as text, with its measured gain.
@@ -180,7 +191,6 @@ pub fn nothing(name: &str, tried: &[Tried], left: &[LeftOver], no_finding: &str)
 mod tests {
     use super::*;
     use crate::fix::document::Recipe;
-    use crate::fix::sequential::Speedup;
 
     fn tried(outcome: Outcome, ratio: f64) -> Tried {
         let speedup = Speedup {

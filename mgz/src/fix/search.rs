@@ -136,7 +136,8 @@ impl Search<'_> {
             Err(why) => return Ok(Err(why)),
         };
         let pairs = params::PAIRS_PER_DISTANCE;
-        let glance = self.bench.glance(self.program, &built.file, pairs)?;
+        let setup = (pairs, distance);
+        let glance = self.bench.glance(self.program, &built.file, setup)?;
         Ok(glance.map(|gain| (gain, built)))
     }
 }

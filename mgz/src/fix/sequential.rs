@@ -61,6 +61,11 @@ impl Test {
         Test { looks }
     }
 
+    /// The greatest number of pairs.
+    pub fn most_pairs(&self) -> usize {
+        self.looks.last().copied().unwrap_or(0)
+    }
+
     /// Decides after some pairs.
     pub fn verdict(&self, logs: &[f64]) -> Verdict {
         let is_last = self.looks.last().is_some_and(|&last| logs.len() >= last);

@@ -54,7 +54,7 @@ export function Source({ m, file, line }: { m: Model; file: string; line: number
   useEffect(() => {
     if (here.current && box.current) box.current.scrollTop = Math.max(0, here.current.offsetTop - 90);
   }, [file, line]);
-  if (!file) return <p class="empty hatched">No source line is known for this code: the program has no debug information for it. Build it with <code>-g</code>, or install the package with its debug information, and run again.</p>;
+  if (!file) return <p class="empty hatched">No source line is known for this code: its file has no debug information for it. Build it with <code>-g</code>, or install the package with its debug information, and run again.</p>;
   if (m.sources === null) return <p class="empty">The report was made without source (--no-source).</p>;
   if (rows.length === 0) return <p class="empty">{file}: no source here ({str(found?.["missing"]).replace(/ \(os error \d+\)/, "") || "not embedded"}). Make the report where the file lies.</p>;
   const most = greatest([...hits.values()].map((h) => h.share), 1e-9);
@@ -66,7 +66,7 @@ export function Source({ m, file, line }: { m: Model; file: string; line: number
         <table>
           <thead>
             <tr>
-              <th>{shareWord(m)}</th>
+              <th data-tip="Of the line alone: without the functions that it calls, and without code that was inlined there, which has lines of its own.">{shareWord(m)} of the line</th>
               <th>used</th>
               <th>line</th>
               <th class="left">{file}</th>

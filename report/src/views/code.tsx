@@ -3,7 +3,8 @@ import { DataTable, type Column } from "../components/data-table.tsx";
 import { Source } from "../components/source.tsx";
 import { placeOf, shareWord, type Model } from "../data/model.ts";
 import { list, num, objs, str, strs, type Obj } from "../data/values.ts";
-import { bytes, short } from "../format.ts";
+import { lineOf } from "../data/lines.ts";
+import { bytes, codeName, short } from "../format.ts";
 import { go, place } from "../state.ts";
 import { Machine } from "../components/machine.tsx";
 import { Only } from "../part.tsx";
@@ -29,10 +30,10 @@ export function Code({ m }: { m: Model }) {
     tab === "functions" ? (s.fn ? t.find((i) => matches(i)) : 0) : tab === "lines" ? t.find((i) => t.str("file", i) === s.file && String(t.num("line", i)) === s.line && (!s.fn || t.str("function", i) === s.fn)) : t.find((i) => t.str("address", i) === s.loop && matches(i));
   const names: Column[] =
     tab === "functions"
-      ? [{ key: "function", head: "function", width: 176, left: true, value: (i) => t.str("function", i), cell: (i) => <span title={`${t.str("function", i)} (${t.str("module", i)})`}>{short(t.str("function", i), 44)}</span> }]
+      ? [{ key: "function", head: "function", width: 176, left: true, value: (i) => t.str("function", i), cell: (i) => <span title={`${t.str("function", i)} (${t.str("module", i)})`}>{short(codeName(t.str("function", i), t.str("module", i)), 44)}</span> }]
       : [
           { key: "line", head: "line", tip: tab === "loops" ? "The line of the branch back to the loop's head." : "A line of source.", width: 150, left: true, value: (i) => `${t.str("file", i)}:${t.num("line", i) ?? 0}`, cell: (i) => <span title={`${t.str("file", i)}:${t.num("line", i) ?? 0}`} style={tab === "loops" ? { paddingLeft: `${12 * Math.max(0, Math.min(8, (t.num("depth", i) ?? 1) - 1))}px` } : {}}>{placeOf(t.str("file", i), t.num("line", i)) || (t.str("address", i) ? `loop at ${t.str("address", i)}` : "line not known")}</span> },
-          { key: "function", head: "function", width: 130, left: true, value: (i) => t.str("function", i), cell: (i) => <span title={t.str("function", i)}>{short(t.str("function", i), 32)}</span> },
+          { key: "function", head: "function", width: 130, left: true, value: (i) => t.str("function", i), cell: (i) => <span title={t.str("function", i)}>{short(codeName(t.str("function", i), t.str("module", i)), 32)}</span> },
         ];
   const pick = (i: number): void => {
     const fn = t.str("function", i) || undefined;
@@ -45,7 +46,7 @@ export function Code({ m }: { m: Model }) {
   const python = pythonLines(m).length;
   const lines = m.tables.lines;
   const first = s.fn ?? m.tables.functions.str("function", 0);
-  const best = s.line ? -1 : lines.find((i) => lines.str("function", i) === first && lines.str("file", i) !== "");
+  const best = s.line ? -1 : lineOf(lines, first);
   const file = s.line ? (s.file ?? "") : best < 0 ? "" : lines.str("file", best);
   const line = s.line ? Number(s.line) : best < 0 ? null : lines.num("line", best);
   return (

@@ -8,7 +8,7 @@ import { missRatio } from "../data/curves.ts";
 import { caches, command, isComplete, moreWindows, placeOf, sentence, shareKey, shareWord, wantsHeap, type Model } from "../data/model.ts";
 import { findObject, objectNames } from "../data/object-names.ts";
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
-import { base, bytes, count, percent, seconds, short, shortRemedy } from "../format.ts";
+import { base, bytes, codeName, count, percent, seconds, short, shortRemedy } from "../format.ts";
 import { go } from "../state.ts";
 import { bins, hundred, missesOf, Panel, PATTERN, Share, watchedOf } from "./common.tsx";
 import { MeasuredPanel } from "./measured.tsx";
@@ -198,7 +198,7 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
         <h3>{title}</h3>
       </div>
       <p class="where">
-        {fn ? <a href="#code" title={fn} onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>{short(fn, 60)}{fn.startsWith("[") && str(v["module"]) ? ` of ${base(str(v["module"]))}` : ""}{line ? `, ${placeOf(file, line)}` : ""}</a> : "the whole run"}
+        {fn ? <a href="#code" title={fn} onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>{short(codeName(fn, str(v["module"])), 60)}{line ? `, ${placeOf(file, line)}` : ""}</a> : "the whole run"}
         {object && <> · data <a href="#data" title={object} onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>{short(base(object), 60)}</a></>}
         {site >= 0 && objects.num("bytes", site) !== null ? ` (${str(objects.value("kind", site))}, ${bytes(objects.num("bytes", site))})` : ""}
         {wantsHeap(m, object) && <> · <code>mgz run --heap</code> names where they were allocated</>}
@@ -208,10 +208,14 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
       <div class="evidence">
         {cost !== null && <span data-tip={`By predicted misses and ${str(v["latencies"]) === "measured" ? "latencies that were measured on the machine" : "assumed latencies, whose error is not known (mgz doctor --measure measures them)"}. Findings are ranked by it.`}><small>predicted cost</small><b>{predictedCost(v, cost)}{shareKey(m) === "time_pct" ? " of the time" : ""}</b></span>}
         {num(v["waiting_pct"]) !== null && <span data-tip="Measured: share of the time in which the trigger's interrupt stood right behind these loads. It includes loads that hit."><small>measured wait</small><Interval e={{ value: num(v["waiting_pct"]), lo: num(v["waiting_pct_lo"]), hi: num(v["waiting_pct_hi"]) }} max={100} show={percent} /></span>}
-        {!own && num(v["time_pct"]) !== null && <span data-tip="Of the code that it is in, with what was inlined there."><small>share of {shareWord(m)}</small><Share m={m} row={v} /></span>}
+        {!own && num(v["time_pct"]) !== null && <span data-tip="Of the function or loop that the loads are in, with all its lines and what was inlined there. The line alone may take less: see the view Code."><small>{shareWord(m)} of its code</small><Share m={m} row={v} /></span>}
         {own && (
           <>
-            <span data-tip="Of this line or code, with its 95 % interval."><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
+            {num(v["time_pct"]) === null ? (
+              <span data-tip="Of the line alone, with its 95 % interval."><small>{shareWord(m)} of the line</small><Share m={m} row={row} /></span>
+            ) : (
+              <span data-tip="Of the function or loop that the loads are in, with all its lines and what was inlined there, with its 95 % interval."><small>{shareWord(m)} of its code</small><Share m={m} row={v} /></span>
+            )}
             {evident(missesOf(obj(v["misses"])["levels"] ? v : row)).map((l) => (
               <span key={l.level} data-tip="Predicted, of the loads of this finding."><small>miss the {l.level}</small>{l.ratio && <Interval e={{ value: 100 * (l.ratio.value ?? 0), lo: l.ratio.lo === null ? null : 100 * l.ratio.lo, hi: l.ratio.hi === null ? null : 100 * l.ratio.hi }} max={100} show={percent} />}</span>
             ))}
@@ -250,7 +254,7 @@ function Top({ m }: { m: Model }) {
         <tbody>
           {rows.map((i) => (
             <tr key={i}>
-              <th scope="row"><a href="#code" title={f.str("function", i)} onClick={(e) => { e.preventDefault(); go({ fn: f.str("function", i), mod: f.str("module", i), file: undefined, line: undefined }, "code"); }}>{short(f.str("function", i), 34)}</a></th>
+              <th scope="row"><a href="#code" title={f.str("function", i)} onClick={(e) => { e.preventDefault(); go({ fn: f.str("function", i), mod: f.str("module", i), file: undefined, line: undefined }, "code"); }}>{short(codeName(f.str("function", i), f.str("module", i)), 34)}</a></th>
               <td><Share m={m} row={f.row(i)} max={most} /></td>
             </tr>
           ))}

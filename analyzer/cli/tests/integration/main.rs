@@ -15,6 +15,7 @@ mod screens;
 mod simulate;
 mod slices;
 mod watched_reuses;
+mod what_if;
 
 use std::process::{Command, Output};
 

@@ -42,7 +42,7 @@ fn kept() -> Vec<String> {
 }
 
 /// Unpacks a trace into a folder.
-fn unpack(name: &str, into: &Path) {
+pub(crate) fn unpack(name: &str, into: &Path) {
     let packed = std::fs::File::open(folder().join(format!("{name}.tar.zst"))).unwrap();
     let bytes = zstd::decode_all(packed).unwrap();
     let mut tar = Command::new("tar")

@@ -68,6 +68,15 @@ const NODE_ITERATOR_NAMES: [&str; 5] = [
     "_M_incr",
     "_M_deallocate_nodes",
 ];
+/// Functions of these containers that visit all nodes. Without debug information, the
+/// functions above that are inlined into them have no names.
+const METHODS_OF_ALL_NODES: [&str; 5] = [
+    "~_Hashtable",
+    "~unordered_map",
+    "~unordered_set",
+    "clear",
+    "_M_deallocate_nodes",
+];
 const TREE_NAMES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
 
 fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<i64> {
@@ -86,7 +95,10 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
         return Some(Shape::List);
     }
     if context.is_named(facts, &CHAIN_NAMES) {
-        return Some(Shape::HashChain);
+        return Some(match context.is_function(facts, &METHODS_OF_ALL_NODES) {
+            true => Shape::List,
+            false => Shape::HashChain,
+        });
     }
     if context.is_named(facts, &TREE_NAMES) {
         return Some(Shape::Tree);

@@ -45,6 +45,7 @@ impl Remedy for HugePages {
             "The object has pages of 4 KiB now; if the kernel gives it huge pages already, nothing changes.".into(),
             "The kernel gives huge pages for all of the object.".into(),
             "Time of page faults, of which there are fewer, is left out.".into(),
+            "The gain is of page walks, which the costs of findings leave out, so it may be greater than these.".into(),
         ]
     }
 }

@@ -4,7 +4,7 @@ use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::sites;
+use crate::what_if::target::{chain_of, left_out, sites};
 use std::collections::HashSet;
 
 pub(crate) const PREFETCH: Kind = Kind {
@@ -16,22 +16,24 @@ pub(crate) const PREFETCH: Kind = Kind {
 
 struct Prefetch {
     sites: HashSet<u32, Mixed>,
+    /// A sentence on loads of the target that the remedy cannot change. Empty if there are none.
+    left_out: String,
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
     let found = sites(costs, &spec.target)?;
-    let chained = |site: u32| {
-        let of = costs.causes.iter().find(|c| c.sites.contains(&site));
-        of.is_some_and(|cause| cause.rule.is_chained)
-    };
-    let found = found.iter().map(|f| f.site).filter(|&s| !chained(s));
-    let sites: HashSet<u32, Mixed> = found.collect();
+    let (chained, free): (Vec<u32>, Vec<u32>) =
+        (found.iter().map(|f| f.site)).partition(|&site| chain_of(costs, site).is_some());
+    let sites: HashSet<u32, Mixed> = free.into_iter().collect();
     match sites.is_empty() {
         true => Err(format!(
             "{}: each load waits for the one before, so there is no address to prefetch",
             spec.target
         )),
-        false => Ok(Box::new(Prefetch { sites })),
+        false => Ok(Box::new(Prefetch {
+            sites,
+            left_out: left_out(costs, &chained),
+        })),
     }
 }
 
@@ -47,10 +49,12 @@ impl Remedy for Prefetch {
     }
 
     fn limits(&self) -> Vec<String> {
-        vec![
+        let left_out = (!self.left_out.is_empty()).then(|| self.left_out.clone());
+        let known = [
             "Prefetches come early enough, as in loops of many iterations; the time of their instructions is left out.".into(),
             "What is left of a wait is that of loads that the processor prefetches itself.".into(),
-        ]
+        ];
+        left_out.into_iter().chain(known).collect()
     }
 }
 
@@ -64,6 +68,7 @@ mod tests {
         let walk = block((0..100).map(|i| i * 640), 64_000);
         let remedy = Prefetch {
             sites: [1].into_iter().collect(),
+            left_out: String::new(),
         };
         assert_eq!(moved(&remedy, &walk), walk);
         assert!(!remedy.moves() && remedy.prefetches(1) && !remedy.prefetches(2));

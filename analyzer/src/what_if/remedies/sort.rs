@@ -4,7 +4,7 @@ use crate::findings::gains::Costs;
 use crate::util::fast_hash::Mixed;
 use crate::what_if::memory::NewMemory;
 use crate::what_if::remedy::{Kind, Load, Remedy, Spec, Target};
-use crate::what_if::target::sites;
+use crate::what_if::target::{chain_of, left_out, sites};
 use std::collections::{BTreeMap, HashSet};
 
 pub(crate) const SORT: Kind = Kind {
@@ -16,16 +16,15 @@ pub(crate) const SORT: Kind = Kind {
 
 struct Sort {
     sites: HashSet<u32, Mixed>,
+    /// A sentence on loads of the target that the remedy cannot change. Empty if there are none.
+    left_out: String,
 }
 
 fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
     let found = sites(costs, &spec.target)?;
     let found = found.iter().filter(|f| !f.is_in_order());
     let sites: HashSet<u32, Mixed> = found.map(|f| f.site).collect();
-    let chained = |site: &u32| {
-        let of = costs.causes.iter().find(|c| c.sites.contains(site));
-        of.is_some_and(|cause| cause.rule.is_chained)
-    };
+    let chained = |site: &u32| chain_of(costs, *site).is_some();
     if sites.is_empty() {
         return Err(format!("{}: its loads are in order already", spec.target));
     }
@@ -35,8 +34,11 @@ fn make(costs: &Costs, spec: &Spec) -> Result<Box<dyn Remedy>, String> {
             spec.target
         ));
     }
-    let sites = sites.into_iter().filter(|s| !chained(s)).collect();
-    Ok(Box::new(Sort { sites }))
+    let (chained, free): (Vec<u32>, Vec<u32>) = sites.iter().partition(|&site| chained(site));
+    Ok(Box::new(Sort {
+        sites: free.into_iter().collect(),
+        left_out: left_out(costs, &chained),
+    }))
 }
 
 impl Remedy for Sort {
@@ -62,11 +64,13 @@ impl Remedy for Sort {
     }
 
     fn limits(&self) -> Vec<String> {
-        vec![
+        let left_out = (!self.left_out.is_empty()).then(|| self.left_out.clone());
+        let known = [
             "The lower end is a sort inside each window; the upper end is one that leaves no wait."
                 .into(),
             "Time to sort is left out.".into(),
-        ]
+        ];
+        left_out.into_iter().chain(known).collect()
     }
 }
 
@@ -80,11 +84,13 @@ mod tests {
         let walk = block((0..4096u64).map(|i| i * 1021 % 4096 * 8), 4096 * 8);
         let remedy = Sort {
             sites: [1].into_iter().collect(),
+            left_out: String::new(),
         };
         let after = moved(&remedy, &walk);
         assert_eq!((line_misses(&walk, 8), line_misses(&after, 8)), (4096, 512));
         let other = Sort {
             sites: [2].into_iter().collect(),
+            left_out: String::new(),
         };
         assert_eq!(moved(&other, &walk), walk);
     }
