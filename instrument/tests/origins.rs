@@ -41,7 +41,8 @@ fn origins(binary: &Path) -> BTreeMap<String, BTreeSet<Origin>> {
     let data = std::fs::read(binary).unwrap();
     let elf = Elf::parse(&data).unwrap();
     let tables = Tables::read(&elf).unwrap();
-    let input = analysis_input(&elf, &tables);
+    let mut input = analysis_input(&elf, &tables);
+    input.walks_stacks = elf.managed_runtime().is_some();
     let options = InstrumentOptions::new(FLAVOUR_SOFT);
     let program = discover(&input, &options);
     let mut found: BTreeMap<String, BTreeSet<Origin>> = BTreeMap::new();
@@ -117,5 +118,70 @@ fn origins_are_those_of_the_source() {
                 "{opt} {function}: {origin:?}"
             );
         }
+    }
+}
+
+const GO_SOURCE: &str = r"
+package main
+
+import `os`
+
+type node struct {
+	left, right *node
+	key         int
+}
+
+func sum(n *node) int {
+	if n == nil {
+		return 0
+	}
+	return n.key + sum(n.left) + sum(n.right)
+}
+
+//go:noinline
+func find(n *node, key int) bool {
+	for n != nil && n.key != key {
+		if key < n.key {
+			n = n.left
+		} else {
+			n = n.right
+		}
+	}
+	return n != nil
+}
+
+func main() {
+	n := &node{nil, nil, len(os.Args)}
+	println(sum(n), find(n, 3))
+}
+";
+
+/// Go passes the first argument in another register than C.
+#[test]
+fn recursive_functions_of_go_walk_trees() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("trees.go");
+    std::fs::write(&source, GO_SOURCE.replace('`', "\"")).unwrap();
+    let binary = dir.path().join("trees");
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go");
+    let done = Command::new("go")
+        .args(["build", "-o"])
+        .args([&binary, &source])
+        .envs([
+            ("GO111MODULE", "off"),
+            ("GOFLAGS", ""),
+            ("CGO_ENABLED", "0"),
+        ])
+        .env("GOCACHE", cache)
+        .status();
+    if !done.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: Go is not installed");
+        return;
+    }
+    let found = origins(&binary);
+    for function in ["main.sum", "main.find"] {
+        let of = &found[function];
+        assert!(of.contains(&Origin::Tree), "{function}: {of:?}");
+        assert!(!of.contains(&Origin::Search), "{function}: {of:?}");
     }
 }

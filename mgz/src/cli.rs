@@ -302,7 +302,7 @@ Exit status: 0 ended by a signal or the stop file, 1 error.";
 #[command(before_help = AGENT_EXAMPLES, after_help = AGENT_AFTER, group(clap::ArgGroup::new("rule").args(["name", "exe", "pid"]).required(true)))]
 pub struct Agent {
     /// Record processes whose name, or the file name of whose executable, matches
-    #[arg(long, value_name = "REGEX", value_parser = clap::value_parser!(Pattern))]
+    #[arg(long, value_name = "REGEX", value_parser = process_name)]
     pub name: Option<Pattern>,
     /// Record the processes of this executable, an instrumented file (in a container: its path
     /// there)
@@ -346,6 +346,14 @@ pub struct Agent {
     /// http://HOST:4040/ingest for Pyroscope. May be given several times
     #[arg(long, value_name = "URL")]
     pub push: Vec<Collector>,
+}
+
+/// Parses a pattern for names. An empty one, as of a variable that is not set, would match all.
+fn process_name(text: &str) -> Result<Pattern, String> {
+    match text.is_empty() {
+        true => Err("an empty pattern matches every process; write '.' if you mean that".into()),
+        false => text.parse().map_err(|error| format!("{error}")),
+    }
 }
 
 /// Parses a time with its unit.

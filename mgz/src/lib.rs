@@ -28,3 +28,4 @@ pub mod signals;
 pub mod tools;
 pub mod viewed;
 pub mod watched;
+pub mod windows_only;

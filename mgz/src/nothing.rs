@@ -1,5 +1,6 @@
 //! Remedies for a run without any recorded loads.
 
+use crate::windows_only;
 use mgz_annotations_schema::NotRecorded;
 use mgz_annotations_schema::coverage::Program;
 use mgz_annotations_schema::manifest::Manifest;
@@ -19,6 +20,9 @@ pub fn remedy(manifest: &Value, command: &[String]) -> String {
     }
     let short = match manifest.mode.has_all_loads() {
         true => "the program's own code executed no load".to_owned(),
+        false if windows_only::is_recorded_in(&manifest) => {
+            format!("a short program gets more windows by `mgz run --overhead=20% -- {command}`")
+        }
         false => format!("a short program is recorded whole by `mgz run --full -- {command}`"),
     };
     let Some(first) = lacks.first() else {

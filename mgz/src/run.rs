@@ -7,7 +7,7 @@ use crate::instrumented::{self, Asked, InstrumentOutcome};
 use crate::known::{Known, KnownFile};
 use crate::program::Program;
 use crate::python::{self, Hook};
-use crate::{elsewhere, measured, nothing, refused_runtime, report, signals, tools};
+use crate::{elsewhere, measured, nothing, refused_runtime, report, signals, tools, windows_only};
 use anyhow::{Context, bail};
 use mgz_annotations_schema::manifest::{COMMAND_OF_RUN, Manifest};
 use mgz_annotations_schema::{shell, tell};
@@ -95,6 +95,11 @@ pub fn record(run: &Run, program: &Program, folder: &Path, wait: Wait) -> anyhow
             return Ok(Recorded::Refused(status));
         }
     };
+    if run.full
+        && let Some(why) = windows_only::no_full(&program.file, &file, &run.program)
+    {
+        bail!("{why}");
+    }
     measured::before_run();
     let trace = folder.join(TRACE);
     let hook = hook(run, program, rest);

@@ -5,7 +5,7 @@
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -51,13 +51,23 @@ pub fn wait_for(command: &mut Command) -> std::io::Result<ExitStatus> {
     status
 }
 
-static STOP: AtomicBool = AtomicBool::new(false);
+/// Number of keys and signals that end a program, since [`note_stop`].
+static STOPS: AtomicU32 = AtomicU32::new(0);
 /// The session of [`wait_in_session`], by the id of its leader; 0 if there is none.
 static SESSION: AtomicI32 = AtomicI32::new(0);
+/// Number of stops after which the session runs on.
+static SPARED: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn stop(_: libc::c_int) {
-    STOP.store(true, Ordering::Relaxed);
-    end_session(libc::SIGTERM);
+    STOPS.fetch_add(1, Ordering::Relaxed);
+    if is_over() {
+        end_session(libc::SIGTERM);
+    }
+}
+
+/// True if there were more stops than the session is spared.
+fn is_over() -> bool {
+    STOPS.load(Ordering::Relaxed) > SPARED.load(Ordering::Relaxed)
 }
 
 fn end_session(signal: libc::c_int) {
@@ -80,8 +90,24 @@ pub struct EndedCommand {
 }
 
 /// Runs a command in its own session, without a terminal, and kills it after `limit`. `None` if it
-/// was killed. Signals noted by [`note_stop`] kill it too.
+/// was killed. Signals noted by [`note_stop`] end it too.
 pub fn wait_in_session(
+    command: &mut Command,
+    limit: Option<Duration>,
+) -> std::io::Result<Option<EndedCommand>> {
+    wait_sparing(0, command, limit)
+}
+
+/// As [`wait_in_session`], but only the second signal ends the command.
+pub fn finish_in_session(
+    command: &mut Command,
+    limit: Option<Duration>,
+) -> std::io::Result<Option<EndedCommand>> {
+    wait_sparing(1, command, limit)
+}
+
+fn wait_sparing(
+    spared: u32,
     command: &mut Command,
     limit: Option<Duration>,
 ) -> std::io::Result<Option<EndedCommand>> {
@@ -92,10 +118,11 @@ pub fn wait_in_session(
             Ok(())
         });
     }
+    SPARED.store(spared, Ordering::Relaxed);
     let start = Instant::now();
     let child = command.spawn()?;
     SESSION.store(child.id() as i32, Ordering::Relaxed);
-    if is_stopped() {
+    if is_over() {
         end_session(libc::SIGTERM);
     }
     let (ended, waits) = std::sync::mpsc::channel::<()>();
@@ -168,5 +195,5 @@ pub fn note_stop() {
 
 /// True if such a signal has arrived.
 pub fn is_stopped() -> bool {
-    STOP.load(Ordering::Relaxed)
+    STOPS.load(Ordering::Relaxed) > 0
 }

@@ -172,9 +172,34 @@ fn profiles_are_pushed_until_servers_take_them() {
     assert_eq!(metric("waiting_pushes"), Some(0.0));
 }
 
-/// The recording that runs when a signal comes is kept.
+/// A server that accepts connections and never answers delays no turn.
 #[test]
-fn a_signal_ends_the_agent_and_leaves_a_complete_trace() {
+fn a_server_that_hangs_delays_no_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, metrics) = (dir.path().join("store"), dir.path().join("agent.prom"));
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let push = format!("http://{}/ingest", hanging.local_addr().unwrap());
+    beside_service(dir.path(), |_, pid| {
+        let pid = pid.to_string();
+        let options = ["--pid", &pid, "--every", "1s", "--for", "300ms"];
+        let more = ["--push", &push, "--overhead", "20", "--max-pressure", "100"];
+        let files = ["--metrics", metrics.to_str().unwrap()];
+        let done = agent(&store, &[&options[..], &more, &files].concat(), |agent| {
+            tools::until("two recordings", || {
+                metric(&metrics, "mgz_agent_recordings_total") >= Some(2.0)
+            });
+            // The first push waits for its answer.
+            assert_eq!(metric(&metrics, "mgz_agent_push_retries_total"), Some(0.0));
+            signal(agent, libc::SIGTERM);
+        });
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(said.contains("profiles have not been pushed"), "{said}");
+    });
+}
+
+/// The recording that runs when a signal comes is finished, with its profile.
+#[test]
+fn a_signal_ends_the_agent_and_leaves_a_complete_recording() {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("store");
     beside_service(dir.path(), |_, pid| {
@@ -190,6 +215,8 @@ fn a_signal_ends_the_agent_and_leaves_a_complete_trace() {
     assert_eq!(kept.len(), 1);
     let trace = rows::read_trace(&kept[0].join("trace")).unwrap();
     assert!(trace.manifest.totals.samples > 0, "{:?}", trace.manifest);
+    assert!(kept[0].join("profile.pb.gz").exists());
+    assert!(!store.join(".new-recording").exists());
 }
 
 #[test]
@@ -232,6 +259,7 @@ fn options_that_do_not_fit_are_refused() {
     };
     refused(&[], "--name <REGEX>|--exe <PATH>|--pid <PID>");
     refused(&["--name", "("], "regex");
+    refused(&["--name", ""], "matches every process");
     refused(&["--pid", "1", "--every", "5"], "give a unit");
     refused(&["--pid", "1", "--every", "5s"], "--for must be shorter");
     refused(&["--pid", "1", "--push", "https://a/"], "run a collector");

@@ -514,6 +514,24 @@ fn accesses_go_out_and_come_back() {
     assert_eq!(place.export("full", "champsim").len() as u64, all * 64);
     place.good(&["export", "two", "--to", "drmemtrace", "-o", "dr"]);
     place.good(&["export", "full", "--to", "lackey", "-o", "full.lackey"]);
+    // `/dev/full` is a disk without room.
+    for to in ["lackey", "champsim", "pprof", "collapsed"] {
+        let done = place.mgz(&["export", "full", "--to", to, "-o", "/dev/full"]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        let is_named = said.contains("/dev/full: cannot write: No space left");
+        assert!(!done.status.success() && is_named, "{to}: {said}");
+    }
+    let done = place.mgz(&[
+        "export",
+        "full",
+        "--to",
+        "otlp",
+        "-o",
+        "otlp",
+        "--service",
+        "",
+    ]);
+    assert!(!done.status.success() && !place.path("otlp").exists());
     place.good(&["import", "dr", "--from", "drmemtrace", "-o", "back"]);
     repack(&place);
     place.good(&["import", "zip", "--from", "drmemtrace", "-o", "back.zip"]);

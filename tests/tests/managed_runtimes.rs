@@ -5,8 +5,11 @@
 //! `MGZ_REPEAT=100` repeats the runs.
 
 use mgz_tests::programs::sources;
-use mgz_tests::session::{instrument_as, record_command, same_result};
+use mgz_tests::session::{
+    analysis_json, instrument_as, record_command, record_program, same_result,
+};
 use mgz_tests::tools::{self, LIMIT};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -203,6 +206,138 @@ fn other_go_programs_and_modes_are_declined() {
             "{mode}: {said}"
         );
     }
+}
+
+/// The call paths of a recording, functions from the outside in with the number of windows; and the
+/// parts of the windows with whole, partial and unknown paths.
+fn call_paths(trace: &Path) -> (Vec<(Vec<String>, u64)>, [u64; 3]) {
+    let report = analysis_json(trace, &["--call-paths"]);
+    let table = &report["call_paths"];
+    let rows = table["calls"].as_array().unwrap();
+    let path = |at: &Value| {
+        let mut path = Vec::new();
+        let mut next = Some(at);
+        while let Some(call) = next {
+            path.insert(0, call["function"].as_str().unwrap().to_string());
+            next = rows.iter().find(|row| row["id"] == call["parent"]);
+        }
+        (path, at["windows"].as_u64().unwrap())
+    };
+    let parts = ["whole", "partial", "unknown"].map(|key| table[key].as_u64().unwrap());
+    (rows.iter().map(path).collect(), parts)
+}
+
+/// A function without a frame leaves no trace behind the frame pointer.
+#[test]
+fn callers_of_functions_without_frames_are_known() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, has_c, flags) in [
+        ("leaf", false, &[][..]),
+        ("leaf", false, &["-ldflags=-w"]),
+        ("leaf_c", true, &[]),
+    ] {
+        let Some(program) = built(name, has_c, flags, dir.path()) else {
+            continue;
+        };
+        let rewritten = instrument_as(&program, "burst", &[]);
+        let trace = dir.path().join("trace");
+        record_program(&["--force", "--rate", "1000"], &trace, &rewritten, &[]);
+        let (paths, [whole, partial, unknown]) = call_paths(&trace);
+        let windows = |end: &[&str]| {
+            let fits = |path: &&(Vec<String>, u64)| {
+                let names: Vec<&str> = path.0.iter().map(String::as_str).collect();
+                names.ends_with(end)
+            };
+            paths.iter().filter(fits).map(|path| path.1).sum::<u64>()
+        };
+        let often = windows(&["runtime.main", "main.main", "main.often", "main.leaf"]);
+        let seldom = windows(&["runtime.main", "main.main", "main.seldom", "main.leaf"]);
+        let what = format!("{name} {flags:?}: {often} {seldom} {paths:#?}");
+        assert!(often > seldom && seldom > 0, "{what}");
+        assert_eq!(windows(&["main.main", "main.leaf"]), 0, "{what}");
+        if flags.is_empty() {
+            let objects = analysis_json(&trace, &[])["objects"].take();
+            let data = objects.as_array().unwrap().iter();
+            let mut data = data.filter(|object| object["object"] == "main.data");
+            let of_type = data.next().map(|object| object["type"].clone());
+            assert_eq!(of_type, Some("uint64[65536]".into()), "{name}: {objects}");
+        }
+        let all = whole + partial + unknown;
+        assert!(
+            all >= 50 && whole * 100 >= all * 95,
+            "{whole} of {all}: {what}"
+        );
+    }
+}
+
+/// The last symbol of a program with C code, `_fini`, has no size. Addresses behind it lie in data, and
+/// are found on stacks if frames have wrong sizes.
+#[test]
+fn nothing_is_called_by_the_last_symbol() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = built("calls_c", true, &[], dir.path()) else {
+        return;
+    };
+    let rewritten = instrument_as(&program, "burst", &[]);
+    let trace = dir.path().join("trace");
+    record_program(&["--force", "--rate", "5000"], &trace, &rewritten, &[]);
+    let (paths, _) = call_paths(&trace);
+    assert!(paths.len() > 10, "{paths:#?}");
+    let names = paths.iter().flat_map(|path| &path.0);
+    assert!(names.clone().all(|name| name != "_fini"), "{paths:#?}");
+}
+
+#[test]
+fn mgz_run_says_why_a_go_program_is_not_recorded_in_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = built("sorting", false, &[], dir.path()) else {
+        return;
+    };
+    let mut command = tools::tool("mgz");
+    command
+        .args(["run", "--no-open", "--full", "-o", "out", "--"])
+        .arg(&program)
+        .env("XDG_CACHE_HOME", dir.path().join("cache"));
+    let got = run(&mut command, dir.path());
+    let said = String::from_utf8_lossy(&got.stderr);
+    assert!(
+        tools::code(&got) == 125
+            && said.contains("it is a Go program")
+            && said.contains("`mgz run --overhead=20% -- ")
+            && !said.contains("mgz-record")
+            && !said.contains("--mode"),
+        "{said}"
+    );
+}
+
+/// The layout of newer tables begins with another word.
+#[test]
+fn programs_of_other_versions_of_go_are_declined() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = built("sorting", false, &[], dir.path()) else {
+        return;
+    };
+    let mut data = std::fs::read(&program).unwrap();
+    const TABLE: [u8; 8] = [0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8];
+    let places = data.windows(TABLE.len()).enumerate();
+    let places: Vec<usize> = places
+        .filter(|(_, bytes)| *bytes == TABLE)
+        .map(|(at, _)| at)
+        .collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|&at| data[at] = 0xf1);
+    let newer = dir.path().join("newer");
+    tools::write_program(&newer, &data).unwrap();
+    let mut command = tools::tool("mgz-instrument");
+    command.arg("-o").arg(dir.path().join("out")).arg(&newer);
+    let got = tools::run_limited(&mut command, LIMIT).unwrap();
+    let said = String::from_utf8_lossy(&got.stderr);
+    assert!(
+        tools::code(&got) == 3
+            && said.contains("it was built by go1.1")
+            && said.contains("known: that of Go 1.18 and 1.19"),
+        "{said}"
+    );
 }
 
 /// Programs of OCaml, and the libraries that they need.

@@ -1,6 +1,7 @@
 //! Formats that have every access in order (lackey, din, drmemtrace, ChampSim, Ramulator 2), or
 //! only the accesses that miss in simulated caches.
 
+use crate::named_output::{NamedOutput, remove_part};
 use anyhow::Context;
 use mgz_analyzer::commands::stream::{AccessSegment, segments};
 use mgz_analyzer::data::chunk::Chunk;
@@ -12,8 +13,11 @@ use mgz_model_commands::cache::evaluate::space;
 use mgz_model_commands::ordered::Ordered;
 use mgz_models::cache::{LevelSpec, System};
 use std::collections::HashSet;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+/// Bytes that are written at once. Source: Chosen.
+const BUFFER_BYTES: usize = 1 << 20;
 
 /// A format of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,9 +285,12 @@ fn instructions(trace: &Trace) -> Vec<u64> {
 }
 
 fn create(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
-    let file =
-        std::fs::File::create(path).with_context(|| format!("{}: cannot write", path.display()))?;
-    Ok(Box::new(std::io::BufWriter::with_capacity(1 << 20, file)))
+    let file = NamedOutput::create(path)?;
+    Ok(Box::new(BufWriter::with_capacity(BUFFER_BYTES, file)))
+}
+
+fn standard_output() -> Box<dyn Write + Send> {
+    Box::new(BufWriter::new(NamedOutput::stdout()))
 }
 
 /// Writes a trace's accesses. Without a path, they go to standard output. With caches in `behind`,
@@ -296,11 +303,14 @@ pub fn export(
 ) -> anyhow::Result<Written> {
     let mut written = Written::default();
     let several = trace.manifest.threads.len() > 1;
-    if format.by_thread() || !several {
-        in_rows(trace, format, path, behind, &mut written)?;
-    } else {
-        in_time(trace, format, path, behind, &mut written)?;
+    let done = match format.by_thread() || !several {
+        true => in_rows(trace, format, path, behind, &mut written),
+        false => in_time(trace, format, path, behind, &mut written),
+    };
+    if done.is_err() {
+        written.files.iter().for_each(|file| remove_part(file));
     }
+    done?;
     if written.implied > 0 {
         written.notes.push(format!(
             "{} loads of scalars at constant places ran with others and have no address of their own: they are not in the file",
@@ -410,7 +420,7 @@ impl RowWriter<'_> {
                     self.written.files.push(file.clone());
                     create(&file)?
                 }
-                None => Box::new(std::io::BufWriter::new(std::io::stdout())),
+                None => standard_output(),
             };
         }
         if self.format == Format::Drmemtrace {
@@ -496,7 +506,7 @@ fn in_time(
             written.files.push(path.to_path_buf());
             create(path)?
         }
-        None => Box::new(std::io::BufWriter::new(std::io::stdout())),
+        None => standard_output(),
     };
     let mut caches = Filter::new(behind, threads.len())?;
     if !behind.is_empty() {

@@ -10,6 +10,7 @@ pub mod dhat;
 pub mod import;
 pub mod lld_order;
 pub mod module_files;
+pub mod named_output;
 pub mod otlp;
 pub mod perfetto;
 pub mod pprof;
@@ -21,7 +22,8 @@ pub mod text_profiles;
 pub mod values;
 
 use accesses::Format;
-use anyhow::{Context, bail};
+use anyhow::bail;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use mgz_analyzer::cli::trace;
 use mgz_analyzer::commands::{is_watched, refuse_watched};
@@ -34,6 +36,7 @@ use mgz_annotations_schema::manifest::Cache;
 use mgz_annotations_schema::tell;
 use mgz_model_commands::cache::spec::hierarchy;
 use mgz_models::cache::{LevelSpec, Shape};
+use named_output::{NamedOutput, write_file};
 use profile::Profile;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -215,7 +218,7 @@ pub struct ExportArguments {
     #[arg(long, value_name = "VALUE")]
     pub weight: Option<String>,
     /// OTLP: name of the service [default: name of the program].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub service: Option<String>,
     /// SARIF: folder that paths are given relative to.
     #[arg(long, value_name = "DIR", default_value = "")]
@@ -319,10 +322,9 @@ pub fn run_export(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
         Writer::Accesses(_) => unreachable!("written from the rows, above"),
     };
     match &arguments.output {
-        Some(file) => std::fs::write(file, bytes)
-            .with_context(|| format!("{}: cannot write", file.display()))?,
+        Some(file) => write_file(file, &bytes)?,
         None => {
-            let mut out = std::io::stdout().lock();
+            let mut out = NamedOutput::stdout();
             out.write_all(&bytes)?;
             out.flush()?;
         }

@@ -162,6 +162,9 @@ pub(super) const SHARE_OF_CHILD_STEPS: std::ops::Range<f64> = 0.2..0.95;
 /// The root of a tree is visited at least this many times as often as an average line of its nodes.
 /// Source: Chosen.
 pub(super) const MIN_VISITS_OF_ROOT_OVER_MEAN: f64 = 8.0;
+/// Searches begin in a line that they visit at least this many times as often as an average line.
+/// Source: Chosen; three searches of 20 steps in a window have 2.8.
+pub(super) const MIN_VISITS_OF_MIDDLE_OVER_MEAN: f64 = 2.0;
 /// A chain begins in a hash table if a look-up is among this many rows before it. Source: Chosen.
 pub(super) const MAX_ROWS_FROM_TABLE: usize = 64;
 /// A chain of a hash table has a mean number of nodes in this range. Source: Chosen.

@@ -57,17 +57,51 @@ pub(super) fn descend(context: &Context, link: u32) -> bool {
     if params::SHARE_OF_CHILD_STEPS.contains(&beside) {
         return true;
     }
-    let mut by_window: BTreeMap<u32, HashMap<CacheLine, u64, Mixed>> = BTreeMap::new();
-    for (window, row) in context.rows_of(link) {
-        let lines = by_window.entry(window).or_default();
-        *lines.entry(CacheLine::of(row.address)).or_default() += 1;
-    }
-    let has_root = |lines: &&HashMap<CacheLine, u64, Mixed>| {
-        let most = lines.values().max().copied().unwrap_or(0) as f64;
-        let mean = lines.values().sum::<u64>() as f64 / lines.len() as f64;
+    let windows = visited_lines(addresses(context, link));
+    let has_root = |lines: &&VisitedLines| {
+        let (most, mean) = most_and_mean(lines);
         most >= params::MIN_VISITS_OF_ROOT_OVER_MEAN * mean
     };
-    2 * by_window.values().filter(has_root).count() > by_window.len()
+    2 * windows.iter().filter(has_root).count() > windows.len()
+}
+
+/// True if a load begins at the same place again and again, as the searches of an array begin in
+/// its middle. A walk over all nodes of a tree visits its root once.
+pub(super) fn begin_again(context: &Context, site: u32) -> bool {
+    have_middle(&visited_lines(addresses(context, site)))
+}
+
+fn have_middle(windows: &[VisitedLines]) -> bool {
+    let (most, mean) = (windows.iter().map(most_and_mean))
+        .fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+    most >= params::MIN_VISITS_OF_MIDDLE_OVER_MEAN * mean
+}
+
+/// Number of visits by line, in one window.
+type VisitedLines = HashMap<CacheLine, u64, Mixed>;
+
+/// The addresses of a load, each with its window.
+fn addresses(context: &Context, site: u32) -> impl Iterator<Item = (u32, u64)> {
+    context
+        .rows_of(site)
+        .map(|(window, row)| (window, row.address))
+}
+
+/// The visited lines by window.
+fn visited_lines(addresses: impl Iterator<Item = (u32, u64)>) -> Vec<VisitedLines> {
+    let mut by_window: BTreeMap<u32, VisitedLines> = BTreeMap::new();
+    for (window, address) in addresses {
+        let lines = by_window.entry(window).or_default();
+        *lines.entry(CacheLine::of(address)).or_default() += 1;
+    }
+    by_window.into_values().collect()
+}
+
+/// Visits of the line that is visited most, and of an average line.
+fn most_and_mean(lines: &VisitedLines) -> (f64, f64) {
+    let most = lines.values().max().copied().unwrap_or(0) as f64;
+    let mean = lines.values().sum::<u64>() as f64 / lines.len().max(1) as f64;
+    (most, mean)
 }
 
 /// Functions of allocators. They look up a list of blocks by the block's size, also for each node of a
@@ -107,4 +141,46 @@ pub(super) fn begin_in_table(context: &Context, link: u32) -> bool {
     }
     let length = rows as f64 / begins.max(1) as f64;
     begins >= params::MIN_STEPS_FOR_PATTERN && params::NODES_OF_CHAIN.contains(&length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes of a tree in the order in which a recursive sum visits them. Children lie before their
+    /// parents, so each step to a left child halves the step before.
+    fn walk(end: u64, height: u32, visited: &mut Vec<u64>) {
+        visited.push(end);
+        if height > 1 {
+            let below = (1 << (height - 1)) - 1;
+            walk(end - 1 - below, height - 1, visited);
+            walk(end - 1, height - 1, visited);
+        }
+    }
+
+    #[test]
+    fn searches_begin_again_and_walks_of_trees_do_not() {
+        let mut nodes = Vec::new();
+        walk(1 << 20, 14, &mut nodes);
+        let in_windows = |places: &[u64], bytes: u64| {
+            let of_window = |(window, part): (usize, &[u64])| {
+                let rows = part.iter().map(|place| (window as u32, place * bytes));
+                rows.collect::<Vec<_>>()
+            };
+            visited_lines(places.chunks(300).enumerate().flat_map(of_window))
+        };
+        assert!(!have_middle(&in_windows(&nodes, 24)));
+        let search = |key: u64| {
+            (0..20).map(move |level| {
+                let left = 20 - level;
+                ((key >> left) << left) + (1 << left) / 2
+            })
+        };
+        let keys = (0..100u64).map(|key| key * 27_113 % (1 << 20));
+        let places: Vec<u64> = keys.flat_map(search).collect();
+        assert!(have_middle(&in_windows(&places, 8)));
+        // A small tree whose nodes are all visited equally often.
+        let small: Vec<u64> = (0..20).flat_map(|_| nodes[..16].to_vec()).collect();
+        assert!(!have_middle(&in_windows(&small, 64)));
+    }
 }

@@ -375,8 +375,7 @@ impl RowCounts<'_> {
                     self.objects,
                 );
                 let in_object = !questions.filter.objects.is_empty();
-                let plan =
-                    heat_map::HeatMapPlan::new(&outcome.samples, &regions, sizes, in_object);
+                let plan = heat_map::HeatMapPlan::new(&outcome.samples, &regions, sizes, in_object);
                 let count = |plan: heat_map::HeatMapPlan| {
                     plan.count(self.source, options, &outcome.samples)
                 };

@@ -1,9 +1,10 @@
 //! Global variables of a file: addresses from its symbols, types from its debug information.
 
-use crate::objects::types::{self, Layout, Types};
-use gimli::{AttributeValue, EndianSlice, LittleEndian};
+use crate::objects::types::{self, DebugBytes, Layout, Types};
+use gimli::{AttributeValue, EndianSlice, LittleEndian, UnitOffset};
 use object::{Object, ObjectSymbol, SymbolKind};
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// A variable.
@@ -76,7 +77,9 @@ fn add_types(file: &object::File<'_>, found: &mut BTreeMap<u64, Variable>) -> gi
     };
     let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
     let mut units = dwarf.units();
-    while let Some(header) = units.next()? {
+    let headers: Vec<_> = std::iter::from_fn(|| units.next().ok().flatten()).collect();
+    let mut units_of_types: HashMap<usize, gimli::Unit<DebugBytes>> = HashMap::new();
+    for &header in &headers {
         let unit = dwarf.unit(header)?;
         let mut types = Types::new(&dwarf, &unit);
         let mut entries = unit.entries();
@@ -96,21 +99,36 @@ fn add_types(file: &object::File<'_>, found: &mut BTreeMap<u64, Variable>) -> gi
                 continue;
             };
             // A definition that refers to a declaration has its type there.
-            let at = match (
-                entry.attr_value(gimli::DW_AT_type),
-                entry.attr_value(gimli::DW_AT_specification),
-            ) {
-                (Some(AttributeValue::UnitRef(at)), _) => Some(at),
-                (None, Some(AttributeValue::UnitRef(declaration))) => types.type_of(declaration),
-                _ => None,
+            let declaration = || {
+                let declaration = entry.attr_value(gimli::DW_AT_specification)?;
+                types.type_of(types.reference(&declaration)?)
+            };
+            let at = match entry.attr_value(gimli::DW_AT_type) {
+                Some(AttributeValue::DebugInfoRef(of)) if of.to_unit_offset(&header).is_none() => {
+                    let place = |(number, header)| Some((number, of.to_unit_offset(header)?));
+                    if let Some((number, at)) = headers.iter().enumerate().find_map(place) {
+                        let unit = match units_of_types.entry(number) {
+                            Entry::Occupied(known) => known.into_mut(),
+                            Entry::Vacant(new) => new.insert(dwarf.unit(headers[number])?),
+                        };
+                        add_type(&mut Types::new(&dwarf, unit), at, variable);
+                    }
+                    continue;
+                }
+                Some(value) => types.reference(&value),
+                None => declaration(),
             };
             if let Some(at) = at {
-                variable.of_type = types.name(at, 0);
-                variable.layout = types.layout(types.element(at));
+                add_type(&mut types, at, variable);
             }
         }
     }
     Ok(())
+}
+
+fn add_type(types: &mut Types<'_, '_>, at: UnitOffset, variable: &mut Variable) {
+    variable.of_type = types.name(at, 0);
+    variable.layout = types.layout(types.element(at));
 }
 
 #[cfg(test)]

@@ -98,8 +98,15 @@ impl<'d, 'a> Types<'d, 'a> {
 
     /// Another entry of the unit that an entry names.
     pub(crate) fn link(&self, at: UnitOffset, by: gimli::DwAt) -> Option<UnitOffset> {
-        match self.unit.entry(at).ok()?.attr_value(by)? {
-            AttributeValue::UnitRef(at) => Some(at),
+        self.reference(&self.unit.entry(at).ok()?.attr_value(by)?)
+    }
+
+    /// The entry of this unit that a value refers to.
+    pub(crate) fn reference(&self, value: &AttributeValue<DebugBytes<'a>>) -> Option<UnitOffset> {
+        match value {
+            AttributeValue::UnitRef(at) => Some(*at),
+            // Go refers so to types even inside of the unit that has them all.
+            AttributeValue::DebugInfoRef(at) => at.to_unit_offset(&self.unit.header),
             _ => None,
         }
     }
@@ -382,7 +389,8 @@ impl<'d, 'a> Types<'d, 'a> {
             let offset = number(gimli::DW_AT_data_member_location)
                 .or_else(|| number(gimli::DW_AT_data_bit_offset).map(|b| b / 8));
             let name = if is_base { None } else { self.own_name(child) };
-            if let Some(AttributeValue::UnitRef(of)) = child.attr_value(gimli::DW_AT_type) {
+            let of = child.attr_value(gimli::DW_AT_type);
+            if let Some(of) = of.and_then(|value| self.reference(&value)) {
                 parts.push((offset.unwrap_or(0), name, of, bits));
             }
         });
@@ -430,9 +438,9 @@ impl<'d, 'a> Types<'d, 'a> {
             if found.is_none()
                 && child.tag() == gimli::DW_TAG_template_type_parameter
                 && self.own_name(child).is_some_and(|n| n == wanted)
-                && let Some(AttributeValue::UnitRef(of)) = child.attr_value(gimli::DW_AT_type)
+                && let Some(of) = child.attr_value(gimli::DW_AT_type)
             {
-                found = Some(of);
+                found = self.reference(&of);
             }
         });
         found
@@ -463,8 +471,8 @@ impl<'d, 'a> Types<'d, 'a> {
                         }
                         let place = child.attr_value(gimli::DW_AT_data_member_location);
                         let begin = place.and_then(|v| v.udata_value()).unwrap_or(0);
-                        if let Some(AttributeValue::UnitRef(of)) =
-                            child.attr_value(gimli::DW_AT_type)
+                        let of = child.attr_value(gimli::DW_AT_type);
+                        if let Some(of) = of.and_then(|value| self.reference(&value))
                             && found.is_none()
                             && begin <= offset
                             && offset - begin < self.bytes(of).unwrap_or(0)

@@ -1,6 +1,8 @@
 //! Finds out whether a file is instrumented: reads the note that the rewriter left in it.
 
-use mgz_abi::module_note::{ModuleNote, NOTE_MODULE, NOTE_NAME};
+use mgz_abi::module_note::{
+    FEATURE_BURST_ONLY, FEATURE_READS_CODE, ModuleNote, NOTE_MODULE, NOTE_NAME,
+};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -85,6 +87,12 @@ pub fn instrumented_note(path: &Path) -> io::Result<Option<ModuleNote>> {
         }
     }
     Ok(None)
+}
+
+/// True if a file can be recorded in windows of `burst` only. False if it cannot be read.
+pub fn is_for_windows_only(path: &Path) -> bool {
+    let note = instrumented_note(path).ok().flatten();
+    note.is_some_and(|note| note.features & (FEATURE_BURST_ONLY | FEATURE_READS_CODE) != 0)
 }
 
 /// Finds our note among the notes of one segment.

@@ -2,6 +2,7 @@
 //! make some.
 
 use crate::options::args::{Cli, Mode};
+use crate::program::note::is_for_windows_only;
 use crate::util::text::count;
 use mgz_annotations_schema::manifest::{Manifest, Phases};
 use mgz_annotations_schema::shell;
@@ -111,7 +112,9 @@ fn pace(manifest: &Manifest) -> String {
 fn denser(manifest: &Manifest) -> Vec<String> {
     let option = |name: &str, value: String| vec![name.to_owned(), value];
     let seconds = manifest.cpu_seconds;
-    if seconds < MIN_CPU_SECONDS {
+    let mut files = manifest.modules.iter();
+    let is_for_windows_only = files.any(|m| is_for_windows_only(Path::new(&m.path)));
+    if seconds < MIN_CPU_SECONDS && !is_for_windows_only {
         return option("--mode", "full".into());
     }
     if manifest.triggers_by_loads() {

@@ -3,7 +3,7 @@
 use crate::demangle::readable;
 use crate::headers;
 use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_LOAD};
-use object::{Object, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -16,13 +16,34 @@ pub struct Name {
     pub symbols: Vec<String>,
 }
 
+/// The symbols at one address.
+#[derive(Default)]
+struct Function {
+    /// End of the largest symbol with a size; 0 if none has one.
+    end: u64,
+    /// End of the section, where a symbol without a size ends at the latest.
+    section_end: u64,
+    names: Vec<String>,
+}
+
+impl Function {
+    /// End of the addresses that the names stand for.
+    fn end(&self) -> u64 {
+        if self.end > 0 {
+            self.end
+        } else {
+            self.section_end
+        }
+    }
+}
+
 /// Function starts of a file.
 #[derive(Default)]
 pub struct Symbols {
     /// (file offset, address, length) of the loadable segments.
     segments: Vec<(u64, u64, u64)>,
-    /// Address to (end or 0, names).
-    functions: BTreeMap<u64, (u64, Vec<String>)>,
+    /// By address.
+    functions: BTreeMap<u64, Function>,
     /// Starts from the unwind table.
     starts: Vec<u64>,
 }
@@ -63,9 +84,18 @@ impl Symbols {
             }
             let Ok(name) = symbol.name() else { continue };
             let entry = out.functions.entry(symbol.address()).or_default();
-            entry.0 = entry.0.max(symbol.address() + symbol.size());
-            if !name.is_empty() && !entry.1.iter().any(|n| n == name) {
-                entry.1.push(name.to_owned());
+            if symbol.size() > 0 {
+                let end = symbol.address().saturating_add(symbol.size());
+                entry.end = entry.end.max(end);
+            }
+            let section = symbol
+                .section_index()
+                .and_then(|index| file.section_by_index(index).ok());
+            if let Some(section) = section {
+                entry.section_end = section.address().saturating_add(section.size());
+            }
+            if !name.is_empty() && !entry.names.iter().any(|n| n == name) {
+                entry.names.push(name.to_owned());
             }
         }
         Some(out)
@@ -98,16 +128,15 @@ impl Symbols {
             .partition_point(|&s| s <= ip)
             .checked_sub(1)
             .map(|i| self.starts[i]);
-        // A symbol without size reaches to the next function.
         let symbol = self.functions.range(..=ip).next_back();
-        if let Some((&at, (end, names))) = symbol
+        if let Some((&at, function)) = symbol
             && start.is_none_or(|s| s <= at)
-            && (ip < *end || *end <= at)
-            && !names.is_empty()
+            && ip < function.end()
+            && let Some(first) = function.names.first()
         {
             return Name {
-                readable: readable(&names[0]),
-                symbols: names.clone(),
+                readable: readable(first),
+                symbols: function.names.clone(),
             };
         }
         let at = start.unwrap_or(ip);
@@ -156,10 +185,10 @@ mod tests {
     #[test]
     fn this_function_is_found_by_symbol_and_by_unwind_table() {
         let symbols = Symbols::read(Path::new("/proc/self/exe"));
-        let (&address, (_, names)) = symbols
+        let (&address, function) = symbols
             .functions
             .iter()
-            .find(|(_, f)| f.1.iter().any(|n| readable(n).ends_with("::unwind_starts")))
+            .find(|(_, f)| (f.names.iter()).any(|n| readable(n).ends_with("::unwind_starts")))
             .expect("a symbol");
         let &(offset, start, _) = symbols
             .segments
@@ -168,13 +197,35 @@ mod tests {
             .unwrap();
         let place = address - start + offset;
         let name = symbols.name(place + 1);
-        assert_eq!(&name.symbols, names);
+        assert_eq!(name.symbols, function.names);
         assert!(name.readable.ends_with("unwind_starts"), "{name:?}");
         let stripped = Symbols {
             functions: BTreeMap::new(),
             ..symbols
         };
         assert_eq!(stripped.name(place + 1).readable, unnamed(address));
+    }
+
+    /// `_fini` of C start files has no size. Nothing behind its section has its name.
+    #[test]
+    fn a_symbol_without_size_ends_with_its_section() {
+        let symbols = Symbols::read(Path::new("/proc/self/exe"));
+        let (&address, fini) = symbols
+            .functions
+            .iter()
+            .find(|(_, f)| f.names.iter().any(|n| n == "_fini"))
+            .expect("a symbol");
+        assert_eq!(fini.end, 0, "its size");
+        let without_tables = Symbols {
+            starts: Vec::new(),
+            ..symbols
+        };
+        assert_eq!(without_tables.name_at(address + 1).readable, "_fini");
+        let end = without_tables.functions[&address].end();
+        for behind in [end, end + 0x10_0000] {
+            let name = without_tables.name_at(behind);
+            assert_eq!(name.symbols, [] as [String; 0], "{behind:x}");
+        }
     }
 
     #[test]

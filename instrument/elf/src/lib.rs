@@ -6,6 +6,7 @@ pub mod debug_files;
 pub mod demangle;
 pub mod dynamic;
 pub mod function_names;
+pub mod go_frames;
 /// ELF headers and notes.
 pub mod headers;
 pub mod image;

@@ -406,7 +406,8 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             &residencies,
             |block, insn, n, access| loads.classify(block, insn, n, access),
         );
-        origin::mark(&mut plan, &mut loads, graph, facts, loops);
+        let arguments = origin::ArgumentRegisters::of(self.input.walks_stacks);
+        origin::mark(&mut plan, &mut loads, graph, facts, loops, arguments);
         if options.counts {
             self.count(&mut plan, graph, facts, &residencies);
         }

@@ -20,7 +20,7 @@ use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
 use crate::x86::insn::InsnId;
 use crate::x86::operands::Form;
-use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RCX, RDI, RDX, RSI, RSP, gpr};
+use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, gpr};
 use iced_x86::{FlowControl, Mnemonic, OpKind};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED, Origin, SiteFlags};
 use std::cell::RefCell;
@@ -107,13 +107,50 @@ struct Walk<'f> {
     strided: FastMap<u32, bool>,
     /// Instructions that call the function itself.
     self_calls: Vec<u32>,
+    arguments: &'static ArgumentRegisters,
     budget: usize,
     /// Number of the current search for definitions, and per block the last search that reached it.
     seen: RefCell<(u32, Vec<u32>)>,
 }
 
+/// Registers of the arguments that matter most.
+pub struct ArgumentRegisters {
+    /// Those that a function which calls itself passes on.
+    of_self_calls: &'static [Gpr],
+    /// Those of accessors that were not inlined.
+    of_accessors: &'static [Gpr],
+}
+
+/// The convention of C.
+const OF_C: ArgumentRegisters = ArgumentRegisters {
+    of_self_calls: &[RDI, RSI, RDX, RCX],
+    of_accessors: &[RDI, RSI],
+};
+/// The conventions of Go and OCaml, which begin with `rax` and `rbx`.
+const OF_GO_AND_OCAML: ArgumentRegisters = ArgumentRegisters {
+    of_self_calls: &[RAX, RBX, RCX, RDI, RSI],
+    of_accessors: &[RAX, RBX],
+};
+
+impl ArgumentRegisters {
+    /// Those of C, or those of compilers whose runtimes walk stacks.
+    pub fn of(walks_stacks: bool) -> &'static ArgumentRegisters {
+        match walks_stacks {
+            true => &OF_GO_AND_OCAML,
+            false => &OF_C,
+        }
+    }
+}
+
 /// Sets the origins of a plan's loads.
-pub fn mark(plan: &mut FunctionPlan, flow: &mut Flow, graph: &Cfg, facts: &Facts, loops: &Loops) {
+pub fn mark(
+    plan: &mut FunctionPlan,
+    flow: &mut Flow,
+    graph: &Cfg,
+    facts: &Facts,
+    loops: &Loops,
+    arguments: &'static ArgumentRegisters,
+) {
     let block = blocks(graph);
     if loops.all.len() > 1 {
         mark_columns(plan, flow, facts, &block);
@@ -137,6 +174,7 @@ pub fn mark(plan: &mut FunctionPlan, flow: &mut Flow, graph: &Cfg, facts: &Facts
         &own
     };
     let mut walk = Walk::new(graph, facts, frame, loops, block, strided);
+    walk.arguments = arguments;
     let found = walk.all(&asked);
     let sites = plan.regions.iter_mut().flat_map(|r| &mut r.sites);
     for site in sites.filter(|s| is_asked(s)) {
@@ -210,6 +248,7 @@ impl<'f> Walk<'f> {
             block,
             strided,
             self_calls,
+            arguments: &OF_C,
             budget: MAX_STEPS_PER_INSTRUCTION * graph.insns.len() + MAX_STEPS_PER_ADDRESS,
             seen: RefCell::new((0, vec![0; graph.blocks.len()])),
         }
@@ -487,7 +526,8 @@ impl<'f> Walk<'f> {
     ) {
         let Some(insn) = nodes[node as usize].insn else {
             // At the entry, the arguments of recursive calls count, too.
-            if [RDI, RSI, RDX, RCX].iter().any(|r| u32::from(r.0) == var) {
+            let passed = self.arguments.of_self_calls;
+            if passed.iter().any(|r| u32::from(r.0) == var) {
                 for &call in &self.self_calls {
                     let more = self.reach(var, call, nodes, numbers, work, steps);
                     nodes[node as usize].inputs.extend(more);
@@ -501,7 +541,7 @@ impl<'f> Walk<'f> {
         if step.effect == Effect::Call {
             if var == u32::from(RAX.0) {
                 nodes[node as usize].marks = Marks::CALL;
-                for r in [RDI, RSI] {
+                for r in self.arguments.of_accessors {
                     let more = self.reach(r.0.into(), insn, nodes, numbers, work, steps);
                     nodes[node as usize].inputs.extend(more);
                 }

@@ -17,7 +17,7 @@ mod test_server;
 use crate::cli::Agent as Options;
 use crate::{report, signals, tools};
 use anyhow::{Context, bail};
-use deliveries::{Deliveries, Waiting};
+use deliveries::{Deliveries, FIRST_WAIT, Surroundings, Waiting};
 use find::Found;
 use metrics::{Metrics, Skip};
 use mgz_annotations_schema::lock::locked;
@@ -39,6 +39,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_OVERTIME: Duration = Duration::from_secs(120);
 /// Longest time for the export of a profile. Source: Chosen.
 const MAX_EXPORT: Duration = Duration::from_secs(600);
+/// The same after a signal: service managers kill a process that does not end. Source: Chosen, below
+/// systemd's default of 90 s.
+const MAX_EXPORT_AT_END: Duration = Duration::from_secs(30);
+/// Time for the sending of profiles that are due when the agent ends. Source: Chosen.
+const MAX_PUSH_AT_END: Duration = Duration::from_secs(3);
 /// A recording may cost so many times its budget, which the recorder keeps on average only, before
 /// the next turn is left out. Source: Chosen.
 const MAX_COST_BY_BUDGET: f64 = 1.5;
@@ -48,6 +53,9 @@ const NO_LIMIT: f64 = 100.0;
 const LOWEST_PRIORITY: i32 = 19;
 /// Part of --keep that one recording may take. Source: Chosen.
 const PARTS_OF_KEEP: u64 = 4;
+
+/// A way to wait for a command.
+type Wait = fn(&mut Command, Option<Duration>) -> std::io::Result<Option<signals::Ended>>;
 
 /// A running agent.
 struct Agent<'a> {
@@ -76,13 +84,20 @@ pub fn command(options: &Options) -> anyhow::Result<i32> {
         exe,
         ..options.clone()
     };
+    let metrics: Arc<Mutex<Metrics>> = Arc::default();
+    let surroundings = Surroundings {
+        file: profile_file,
+        metrics: metrics.clone(),
+        say: Arc::new(|message: &str| tell!("mgz: {message}")),
+        first_wait: FIRST_WAIT,
+    };
     let mut agent = Agent {
         options,
         recorder: tools::find_tool("mgz-record")?,
         analyzer: tools::find_tool("mgz-analyze")?,
         store: Store::open(&options.output)?,
-        metrics: Arc::default(),
-        deliveries: Deliveries::new(&options.push),
+        metrics,
+        deliveries: Deliveries::start(&options.push, &surroundings),
         told: BTreeSet::new(),
         recorded: BTreeMap::new(),
         turn: 0,
@@ -102,15 +117,14 @@ pub fn command(options: &Options) -> anyhow::Result<i32> {
     let mut next = Instant::now();
     loop {
         if let Some(why) = agent.end() {
+            let waiting = agent.deliveries.end(MAX_PUSH_AT_END);
             agent.report()?;
-            let waiting = agent.deliveries.waiting();
             if waiting > 0 {
                 tell!("mgz: {waiting} profiles have not been pushed; the recordings are kept");
             }
             tell!("mgz: the agent has ended: {why}");
             return Ok(0);
         }
-        agent.deliver();
         if Instant::now() >= next {
             next = (next + options.every).max(Instant::now());
             let done = agent.take_turn().and_then(|()| agent.report());
@@ -159,19 +173,6 @@ impl Agent<'_> {
         match &self.options.metrics {
             Some(file) => self.metrics().write(file),
             None => Ok(()),
-        }
-    }
-
-    /// Sends profiles that wait.
-    fn deliver(&mut self) {
-        let file = |recording: &Path, protocol| {
-            recording.join(match protocol {
-                Protocol::Pyroscope => store::PROFILE,
-                Protocol::Otlp => store::OTLP_PROFILE,
-            })
-        };
-        for message in self.deliveries.send_due(file, &self.metrics) {
-            self.tell_once(message);
         }
     }
 
@@ -227,7 +228,7 @@ impl Agent<'_> {
         let (options, name) = (self.options, plain(&process.name));
         let no_folder = || format!("{}: cannot be written", options.output.display());
         let new = self.store.begin().with_context(no_folder)?;
-        let trace = new.join(store::TRACE);
+        let trace = new.path().join(store::TRACE);
         let mut recorder = Command::new(&self.recorder);
         recorder
             .args(["--attach", &process.pid.to_string()])
@@ -238,7 +239,11 @@ impl Agent<'_> {
             .arg(&trace);
         let (stamp, from) = (utc_now().replace(['-', ':'], ""), now());
         let limit = options.duration + MAX_OVERTIME;
-        if let Err(why) = run(&mut recorder, limit) {
+        if let Err(why) = run(signals::wait_in_session, &mut recorder, limit) {
+            // A recording that a signal has ended before it began has not failed.
+            if signals::is_stopped() {
+                return Ok(());
+            }
             self.metrics().failures += 1;
             self.tell_once(format!("{name}: not recorded: {why}"));
             return Ok(());
@@ -252,32 +257,33 @@ impl Agent<'_> {
                 100.0 * cost.share()
             ));
         }
+        let made = self.profiles(&trace, new.path());
+        let is_made = made.is_ok();
+        if let Err(why) = made {
+            self.metrics().profile_failures += 1;
+            let is_removed = signals::is_stopped();
+            let note = if is_removed {
+                "; the recording is removed"
+            } else {
+                ""
+            };
+            self.tell_once(format!("{name}: {why:#}{note}"));
+            if is_removed {
+                return Ok(());
+            }
+        }
+        let kept = format!("{stamp}-{name}-{}", process.pid);
+        let recording = self.store.keep(new, &kept).with_context(no_folder)?;
         let mut metrics = self.metrics();
         metrics.recordings += 1;
         (metrics.last, metrics.cost) = (until, cost.share());
         drop(metrics);
-        // After a signal the recording is kept without a profile: whoever stops the agent waits.
-        let is_stopped = signals::is_stopped();
-        let made = match is_stopped {
-            true => Ok(()),
-            false => self.profiles(&trace, &new),
-        };
-        let is_made = made.is_ok() && !is_stopped;
-        if let Err(why) = made {
-            self.metrics().profile_failures += 1;
-            self.tell_once(format!("{name}: {why:#}"));
-        }
-        let kept = format!("{stamp}-{name}-{}", process.pid);
-        let recording = self.store.keep(&new, &kept).with_context(no_folder)?;
         if is_made {
-            let times = [from, until];
-            let profile = Waiting {
+            self.deliveries.add(&Waiting {
                 recording,
                 name,
-                times,
-            };
-            let mut metrics = locked(&self.metrics);
-            self.deliveries.add(&profile, &mut metrics);
+                times: [from, until],
+            });
         }
         Ok(())
     }
@@ -302,12 +308,25 @@ impl Agent<'_> {
                 Ok(())
             });
         }
-        if let Err(why) = run(&mut export, MAX_EXPORT) {
+        let limit = match signals::is_stopped() {
+            true => MAX_EXPORT_AT_END,
+            false => MAX_EXPORT,
+        };
+        // A signal ends the agent behind this recording, so the profile is still made.
+        if let Err(why) = run(signals::finish_in_session, &mut export, limit) {
             let _ = std::fs::remove_file(profile);
             bail!("no profile: {why}");
         }
         Ok(())
     }
+}
+
+/// The file of a recording in the format of a protocol.
+fn profile_file(recording: &Path, protocol: Protocol) -> PathBuf {
+    recording.join(match protocol {
+        Protocol::Pyroscope => store::PROFILE,
+        Protocol::Otlp => store::OTLP_PROFILE,
+    })
 }
 
 /// A name for files and addresses.
@@ -321,15 +340,15 @@ fn now() -> u64 {
     passed.map_or(0, |passed| passed.as_secs())
 }
 
-/// Runs a command. The error is its last message.
-fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
+/// Runs a command in a way of [`signals`]. The error is its last message.
+fn run(wait: Wait, command: &mut Command, limit: Duration) -> Result<(), String> {
     let said = || tempfile::tempfile().and_then(|file| Ok((file.try_clone()?, file)));
     let (errors, mut said) = said().map_err(|error| format!("no temporary file: {error}"))?;
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(errors);
-    match signals::wait_in_session(command, Some(limit)) {
+    match wait(command, Some(limit)) {
         Err(error) => Err(error.to_string()),
         Ok(None) => Err(format!("it did not end within {} s", limit.as_secs())),
         Ok(Some(ended)) if ended.status.success() => Ok(()),

@@ -117,6 +117,10 @@ impl Collector {
     fn judge(&self, answer: &Answer) -> Sent {
         let said = || format!("it answers {:?}", answer.first);
         match answer.status {
+            // The missing part may refuse the profile.
+            200..=299 if self.protocol == Protocol::Otlp && !answer.is_whole => {
+                Sent::Later("its answer ends before its announced length".into(), None)
+            }
             200..=299 if self.protocol == Protocol::Otlp => match remark(&answer.body) {
                 (0, text) => Sent::Accepted((!text.is_empty()).then_some(text)),
                 (_, text) => Sent::Refused(format!("it rejects the profile: {text:?}")),

@@ -22,6 +22,25 @@ pub struct Store {
     _lock: File,
 }
 
+/// The folder of a recording that is being made. It is removed unless [`Store::keep`] names it.
+pub struct NewRecording {
+    path: PathBuf,
+}
+
+impl NewRecording {
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for NewRecording {
+    fn drop(&mut self) {
+        // (A kept folder has another name.)
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
 /// A recording in the folder.
 struct Stored {
     path: PathBuf,
@@ -52,21 +71,21 @@ impl Store {
     }
 
     /// An empty folder for a recording that begins.
-    pub fn begin(&self) -> std::io::Result<PathBuf> {
-        let new = self.folder.join(format!("{NEW}recording"));
-        match std::fs::remove_dir_all(&new) {
+    pub fn begin(&self) -> std::io::Result<NewRecording> {
+        let path = self.folder.join(format!("{NEW}recording"));
+        match std::fs::remove_dir_all(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         // Profiles are for the same eyes as traces.
-        DirBuilder::new().mode(0o700).create(&new)?;
-        Ok(new)
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(NewRecording { path })
     }
 
     /// Gives a complete recording its name.
-    pub fn keep(&self, new: &Path, name: &str) -> std::io::Result<PathBuf> {
+    pub fn keep(&self, new: NewRecording, name: &str) -> std::io::Result<PathBuf> {
         let path = self.folder.join(name);
-        std::fs::rename(new, &path)?;
+        std::fs::rename(&new.path, &path)?;
         Ok(path)
     }
 
@@ -132,10 +151,11 @@ mod tests {
         std::fs::write(folder.join("mine"), vec![0; 5000]).unwrap();
         for name in ["1", "2", "3"] {
             let new = store.begin().unwrap();
-            std::fs::create_dir(new.join(TRACE)).unwrap();
-            std::fs::write(new.join(TRACE).join("manifest.json"), vec![0; 1000]).unwrap();
-            std::fs::write(new.join(PROFILE), vec![0; 500]).unwrap();
-            store.keep(&new, name).unwrap();
+            std::fs::create_dir(new.path().join(TRACE)).unwrap();
+            let manifest = new.path().join(TRACE).join("manifest.json");
+            std::fs::write(manifest, vec![0; 1000]).unwrap();
+            std::fs::write(new.path().join(PROFILE), vec![0; 500]).unwrap();
+            store.keep(new, name).unwrap();
         }
         let names = || {
             let mut names: Vec<_> = (std::fs::read_dir(&folder).unwrap())
@@ -149,7 +169,10 @@ mod tests {
         assert_eq!(names(), "2 3 mine");
         assert_eq!(store.rotate(2999, FOREVER).unwrap(), 1500);
         assert_eq!(names(), "3 mine");
-        store.begin().unwrap();
+        drop(store.begin().unwrap());
+        assert_eq!(names(), "3 mine", "an unfinished recording");
+        std::mem::forget(store.begin().unwrap());
+        assert_eq!(names(), ".new-recording 3 mine", "of a killed agent");
         drop(store);
         let store = Store::open(&folder).unwrap();
         assert_eq!(names(), "3 mine");

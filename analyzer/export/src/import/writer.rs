@@ -1,6 +1,7 @@
 //! Writer of other tools' traces as a trace folder: parts for each thread, one sidecar whose sites
 //! are the instructions that occurred, and a manifest.
 
+use crate::named_output::NamedOutput;
 use anyhow::Context;
 use arrow_array::{
     ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
@@ -18,6 +19,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -68,7 +70,7 @@ struct Rows {
     sample: u32,
     parts: usize,
     groups: usize,
-    file: Option<ArrowWriter<std::fs::File>>,
+    file: Option<ArrowWriter<NamedOutput<File>>>,
 }
 
 /// Writes a trace.
@@ -288,8 +290,7 @@ fn flush(
             // Parts are read in the order of their names, rows by process and thread.
             let name = format!("part-{process:010}-{thread:010}-{:06}.parquet", rows.parts);
             let path = folder.join(SAMPLES_DIR).join(name);
-            let to = std::fs::File::create(&path)
-                .with_context(|| format!("{}: cannot write", path.display()))?;
+            let to = NamedOutput::create(&path)?;
             rows.parts += 1;
             let file = ArrowWriter::try_new(to, schema.clone(), Some(properties()))?;
             rows.file.insert(file)

@@ -4,6 +4,7 @@ use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::sites::SiteFacts;
+use crate::findings::visits;
 use mgz_annotations_schema::ProgramChange;
 use mgz_annotations_schema::sidecar::Origin;
 
@@ -28,7 +29,7 @@ const NAMES: [&str; 5] = [
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     let searches = context.root(facts.site).0 == Origin::Search
-        || facts.halves()
+        || facts.halves() && visits::begin_again(context, facts.site)
         || context.is_named(facts, &NAMES) && !facts.is_in_order();
     searches.then_some(APART)
 }

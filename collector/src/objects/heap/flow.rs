@@ -50,8 +50,8 @@ type FrameRule = (u64, u64, u16, i64);
 /// A file's code.
 pub(crate) struct FileCode<'f> {
     file: &'f object::File<'f>,
-    /// Data symbols by address.
-    data: BTreeMap<u64, String>,
+    /// Data symbols by address: end and name.
+    data: BTreeMap<u64, (u64, String)>,
     /// Words with the addresses of functions that return their first argument.
     return_first_argument: HashSet<u64>,
 }
@@ -64,8 +64,12 @@ impl<'f> FileCode<'f> {
     ) -> FileCode<'f> {
         let symbols = file.symbols().chain(file.dynamic_symbols());
         let symbols = symbols.chain(separate.into_iter().flat_map(|f| f.symbols()));
-        let data = symbols.filter(|s| s.kind() == object::SymbolKind::Data && !s.is_undefined());
-        let named = data.filter_map(|s| Some((s.address(), s.name().ok()?.to_owned())));
+        let data = symbols
+            .filter(|s| s.kind() == object::SymbolKind::Data && !s.is_undefined() && s.size() > 0);
+        let named = data.filter_map(|s| {
+            let end = s.address().saturating_add(s.size());
+            Some((s.address(), (end, s.name().ok()?.to_owned())))
+        });
         FileCode {
             file,
             data: named.collect(),
@@ -94,6 +98,12 @@ impl<'f> FileCode<'f> {
             false => word(call),
         };
         word.is_some_and(|word| self.return_first_argument.contains(&word))
+    }
+
+    /// Address and name of the data symbol that an address lies in.
+    fn data_at(&self, address: u64) -> Option<(u64, &str)> {
+        let (&begin, (end, name)) = self.data.range(..=address).next_back()?;
+        (address < *end).then_some((begin, name.as_str()))
     }
 
     fn bytes(&self, from: u64, to: u64) -> Option<&'f [u8]> {
@@ -412,7 +422,7 @@ impl Walk<'_, '_, '_, '_> {
 
     /// As `memory`, for a global variable.
     fn global(&self, address: u64) -> Option<(UnitOffset, i64, String)> {
-        let (&begin, symbol) = self.code.data.range(..=address).next_back()?;
+        let (begin, symbol) = self.code.data_at(address)?;
         let wanted = mgz_elf::demangle::readable(symbol);
         let wanted = wanted.rsplit("::").next().unwrap_or(&wanted).to_owned();
         // Variables of functions have a number behind their names.
@@ -624,7 +634,7 @@ impl Walk<'_, '_, '_, '_> {
 
     /// A table of virtual functions is stored in the result's first word.
     fn becomes(&mut self, address: u64) {
-        let table = self.code.data.range(..=address).next_back();
+        let table = self.code.data_at(address);
         let Some(class) = table.and_then(|(_, name)| {
             let readable = mgz_elf::demangle::readable(name);
             let class = readable.strip_prefix("vtable for ").or_else(|| {

@@ -5,13 +5,15 @@ use crate::objects::heap::call_frame::CallFrame;
 use crate::objects::heap::generated_frames as generated;
 use crate::objects::heap::log::HeapLogRecord;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 use mgz_abi::shared_memory::PAGE_SIZE;
+use mgz_elf::go_frames::{GoFrame, GoFrames};
 use mgz_perf::proc_maps;
 use object::LittleEndian;
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,8 +83,11 @@ struct Image {
     path: Arc<PathBuf>,
     /// Page of the first loaded segment.
     base: u64,
+    /// Executable addresses, as linked.
+    code: Vec<Range<u64>>,
     hdr: (u64, Bytes),
     frame: (u64, Bytes),
+    go: Option<GoFrames>,
 }
 
 impl Image {
@@ -102,11 +107,17 @@ impl Image {
         let base = loads()
             .map(|s| s.p_vaddr(endian) & !(PAGE_SIZE as u64 - 1))
             .min()?;
+        let code = loads()
+            .filter(|s| s.p_flags(endian).0 & object::elf::PF_X.0 != 0)
+            .map(|s| s.p_vaddr(endian)..s.p_vaddr(endian).saturating_add(s.p_memsz(endian)))
+            .collect();
         let mut image = Image {
             path: Arc::new(path.to_owned()),
             base,
+            code,
             hdr: (0, Arc::from([])),
             frame: (0, Arc::from([])),
+            go: go_frames(header, &data),
         };
         let found = segments
             .iter()
@@ -135,6 +146,10 @@ impl Image {
         Some(image)
     }
 
+    fn is_code(&self, address: u64) -> bool {
+        self.code.iter().any(|range| range.contains(&address))
+    }
+
     fn module(&self, start: u64, end: u64) -> Module<Bytes> {
         let (frame, hdr) = (&self.frame, &self.hdr);
         let known = !frame.1.is_empty();
@@ -148,6 +163,13 @@ impl Image {
         };
         Module::new(self.path.display().to_string(), start..end, start, info)
     }
+}
+
+/// The frames of Go code in a file.
+fn go_frames(header: &object::elf::FileHeader64<LittleEndian>, data: &[u8]) -> Option<GoFrames> {
+    let sections = header.sections(LittleEndian, data).ok()?;
+    let (_, section) = sections.section_by_name(LittleEndian, b".gopclntab")?;
+    GoFrames::read(section.data(LittleEndian, data).ok()?)
 }
 
 /// The place of a caller.
@@ -489,17 +511,57 @@ impl Process {
             word.ok_or(())
         };
         let mut addresses = Vec::new();
-        let mut frames = self
-            .unwinder
-            .iter_frames(at, registers, &mut self.cache, &mut read);
+        let mut registers = registers;
+        let mut frame = FrameAddress::from_instruction_pointer(at);
         while addresses.len() < most {
-            match frames.next() {
-                Ok(Some(frame)) => addresses.push(frame.address_for_lookup()),
+            addresses.push(frame.address_for_lookup());
+            let caller = self.caller(frame, &mut registers, &mut read);
+            match caller.map(|back| back.map(FrameAddress::from_return_address)) {
+                // A word that is no return address was taken for one.
+                Ok(Some(Some(next))) if self.is_data(next.address_for_lookup()) => break,
+                Ok(Some(Some(next))) => frame = next,
                 Ok(None) => return (addresses, true, false),
-                Err(_) => break,
+                Ok(Some(None)) | Err(()) => break,
             }
         }
         (addresses, false, short.get())
+    }
+
+    /// The return address of a frame, `None` if nobody has called its function. The registers are
+    /// changed to those of the caller.
+    fn caller(
+        &mut self,
+        frame: FrameAddress,
+        registers: &mut UnwindRegsX86_64,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Result<Option<u64>, ()> {
+        match self.go_frame(frame.address_for_lookup()) {
+            Some(GoFrame::Bytes(bytes)) => {
+                let at = registers.sp().checked_add(bytes).ok_or(())?;
+                let back = read(at)?;
+                registers.set_sp(at.checked_add(8).ok_or(())?);
+                registers.set_ip(back);
+                Ok(Some(back))
+            }
+            Some(GoFrame::First) => Ok(None),
+            Some(GoFrame::Unknown) => Err(()),
+            None => (self.unwinder)
+                .unwind_frame(frame, registers, &mut self.cache, read)
+                .map_err(|_| ()),
+        }
+    }
+
+    /// True for addresses in a file's data.
+    fn is_data(&self, address: u64) -> bool {
+        let file = self.file(address);
+        file.is_some_and(|m| !m.image.is_code(address - m.start + m.image.base))
+    }
+
+    /// The frame of an instruction of Go code, `None` if it is other code.
+    fn go_frame(&self, address: u64) -> Option<GoFrame> {
+        let file = self.file(address)?;
+        let go = file.image.go.as_ref()?;
+        go.at(address - file.start + file.image.base)
     }
 
     fn frame(&self, address: u64) -> CallFrame {
@@ -520,6 +582,20 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_of_a_file_is_no_code() {
+        use object::{Object, ObjectSection};
+        let exe = std::env::current_exe().unwrap();
+        let data = std::fs::read(&exe).unwrap();
+        let file = object::File::parse(&data[..]).unwrap();
+        let image = Image::read(&exe).unwrap();
+        assert!(image.is_code(file.entry()));
+        for name in [".rodata", ".data", ".eh_frame"] {
+            let section = file.section_by_name(name).unwrap();
+            assert!(!image.is_code(section.address()), "{name}");
+        }
+    }
 
     #[test]
     fn a_program_begins_in_a_function_that_nobody_calls() {

@@ -1,6 +1,8 @@
 use super::*;
 use crate::agent::test_server::answer_each;
 
+/// Longest time for what takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 const OTLP: &str = "/v1development/profiles";
 
 fn file(recording: &Path, protocol: Protocol) -> PathBuf {
@@ -34,6 +36,36 @@ fn waits_double_up_to_a_bound() {
     assert!((0.0..=1.0).contains(&spread()));
 }
 
+/// Deliveries with short waits, and the messages that they give.
+fn start(collectors: &[Collector]) -> (Deliveries, Arc<Mutex<Metrics>>, Arc<Mutex<Vec<String>>>) {
+    let (metrics, messages) = (Arc::default(), Arc::default());
+    let said: Arc<Mutex<Vec<String>>> = Arc::clone(&messages);
+    let surroundings = Surroundings {
+        file,
+        metrics: Arc::clone(&metrics),
+        say: Arc::new(move |message: &str| locked(&said).push(message.to_owned())),
+        first_wait: Duration::from_millis(1),
+    };
+    (
+        Deliveries::start(collectors, &surroundings),
+        metrics,
+        messages,
+    )
+}
+
+/// Waits until the numbers are these.
+fn until(metrics: &Mutex<Metrics>, is: impl Fn(&Metrics) -> bool) -> Metrics {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let now = locked(metrics).clone();
+        if is(&now) {
+            return now;
+        }
+        assert!(Instant::now() < end, "{now:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_profile_is_sent_again_until_the_server_takes_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,24 +77,16 @@ fn a_profile_is_sent_again_until_the_server_takes_it() {
     ];
     let (address, server) = answer_each(&answers);
     let collector: Collector = format!("http://{address}{OTLP}").parse().unwrap();
-    let mut deliveries = Deliveries::new(&[collector]);
-    deliveries.first_wait = Duration::from_millis(1);
+    let (deliveries, metrics, messages) = start(&[collector]);
     assert!(deliveries.speak(Protocol::Otlp) && !deliveries.speak(Protocol::Pyroscope));
-    let metrics = Mutex::new(Metrics::default());
     for name in ["one", "two"] {
-        let profile = recording(folder.path(), name);
-        deliveries.add(&profile, &mut metrics.lock().unwrap());
-    }
-    assert_eq!(metrics.lock().unwrap().pushes_waiting, 2);
-    let mut messages = Vec::new();
-    while deliveries.waiting() > 0 {
-        messages.extend(deliveries.send_due(file, &metrics));
+        deliveries.add(&recording(folder.path(), name));
     }
     let requests = server.join().unwrap();
     let bodies: Vec<&[u8]> = requests.iter().map(|r| &r.1[..]).collect();
     let (one, two) = (&b"otlp of one"[..], &b"otlp of two"[..]);
     assert_eq!(bodies, [one, one, one, two]);
-    let metrics = metrics.into_inner().unwrap();
+    let metrics = until(&metrics, |metrics| metrics.pushes_waiting == 0);
     assert_eq!(
         (
             metrics.push_retries,
@@ -71,56 +95,65 @@ fn a_profile_is_sent_again_until_the_server_takes_it() {
         ),
         (2, 1, 1)
     );
-    assert_eq!((metrics.pushes_given_up, metrics.pushes_waiting), (0, 0));
-    assert!(messages.iter().any(|m| m.contains("tried again later")));
-    assert!(
-        messages
-            .iter()
-            .any(|m| m.contains("not pushed: it answers"))
-    );
+    assert_eq!(metrics.pushes_given_up, 0);
+    let messages = locked(&messages);
+    let has = |text: &str| messages.iter().any(|m| m.contains(text));
+    assert!(has("tried again later") && has("not pushed: it answers"));
+    assert_eq!(deliveries.end(PATIENCE), 0);
 }
 
-/// A server that is away does not hold up another one, and is left alone for a while.
+/// A server that accepts connections and never answers holds up nobody.
 #[test]
-fn servers_do_not_wait_for_each_other() {
+fn a_server_that_hangs_delays_nobody() {
     let folder = tempfile::tempdir().unwrap();
+    let hanging = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, server) = answer_each(&["200 OK\r\n\r\n"; 2]);
     let collectors: Vec<Collector> = vec![
-        format!("http://127.0.0.1:1{OTLP}").parse().unwrap(),
+        format!("http://{}{OTLP}", hanging.local_addr().unwrap())
+            .parse()
+            .unwrap(),
         format!("http://{address}/ingest").parse().unwrap(),
     ];
-    let mut deliveries = Deliveries::new(&collectors);
-    let metrics = Mutex::new(Metrics::default());
+    let (deliveries, metrics, messages) = start(&collectors);
     for name in ["one", "two"] {
-        let profile = recording(folder.path(), name);
-        deliveries.add(&profile, &mut metrics.lock().unwrap());
-        deliveries.send_due(file, &metrics);
+        deliveries.add(&recording(folder.path(), name));
     }
+    // The other server has both before the first request to this one fails.
     assert_eq!(server.join().unwrap().len(), 2);
-    let now = metrics.lock().unwrap().clone();
-    assert_eq!((now.pushes_accepted, now.push_retries), (2, 1));
-    assert_eq!(now.pushes_waiting, 2);
-    // Removed recordings are given up.
-    std::fs::remove_dir_all(folder.path().join("one")).unwrap();
-    deliveries.destinations[0].due = Instant::now();
-    deliveries.send_due(file, &metrics);
-    let now = metrics.into_inner().unwrap();
-    assert_eq!((now.pushes_given_up, now.pushes_waiting), (1, 1));
+    until(&metrics, |metrics| metrics.pushes_accepted == 2);
+    assert_eq!(locked(&metrics).push_retries, 0);
+    assert_eq!(*locked(&messages), [] as [String; 0]);
+    assert_eq!(deliveries.end(Duration::from_millis(10)), 2);
+    drop(hanging);
+}
+
+#[test]
+fn removed_recordings_are_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, server) = answer_each(&["200 OK\r\n\r\n"]);
+    let collector: Collector = format!("http://{address}/ingest").parse().unwrap();
+    let (deliveries, metrics, _) = start(&[collector]);
+    let removed = recording(folder.path(), "one");
+    std::fs::remove_dir_all(&removed.recording).unwrap();
+    deliveries.add(&removed);
+    deliveries.add(&recording(folder.path(), "two"));
+    assert_eq!(deliveries.end(PATIENCE), 0);
+    server.join().unwrap();
+    let metrics = locked(&metrics);
+    assert_eq!((metrics.pushes_given_up, metrics.pushes_waiting), (1, 0));
+    assert_eq!(metrics.pushes_accepted, 1);
 }
 
 #[test]
 fn a_queue_is_bounded() {
-    let collector: Collector = "http://127.0.0.1:1/ingest".parse().unwrap();
-    let mut deliveries = Deliveries::new(&[collector]);
-    let mut metrics = Metrics::default();
-    let profile = Waiting {
+    let queue = Queue::new();
+    let profile = |n: u64| Waiting {
         recording: PathBuf::from("/nowhere"),
         name: "app".into(),
-        times: [0, 0],
+        times: [n, n],
     };
-    for _ in 0..MAX_WAITING + 3 {
-        deliveries.add(&profile, &mut metrics);
-    }
-    assert_eq!(metrics.pushes_given_up, 3);
-    assert_eq!(metrics.pushes_waiting, MAX_WAITING as u64);
+    let given_up = (0..MAX_WAITING as u64 + 3).map(|n| queue.add(profile(n)));
+    assert_eq!(given_up.sum::<u64>(), 3);
+    assert_eq!(queue.take().unwrap().times, [3, 3], "the oldest went");
+    assert_eq!(queue.end(Instant::now()), MAX_WAITING as u64);
 }

@@ -78,6 +78,27 @@ fn otlp_gets_the_bytes_and_its_remarks_are_read() {
 }
 
 #[test]
+fn cut_answers_count_as_none() {
+    let answers = [
+        "200",
+        "200 OK\r\nContent-Le",
+        "200 OK\r\nContent-Length: 8\r\n\r\n\x0a\x06\x08",
+        "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nab",
+    ];
+    let (sent, _) = send("/v1development/profiles", &answers);
+    for (answer, sent) in answers.iter().zip(sent) {
+        assert!(matches!(sent, Sent::Later(_, None)), "{answer}: {sent:?}");
+    }
+    // Pyroscope's body says nothing.
+    let (sent, _) = send("/ingest", &answers);
+    let is_accepted = sent.iter().map(|sent| *sent == Sent::Accepted(None));
+    assert!(is_accepted.eq([false, false, true, true]), "{sent:?}");
+    let refused = ["400 Bad Request\r\nContent-Length: 8\r\n\r\nno"];
+    let (sent, _) = send("/v1development/profiles", &refused);
+    assert!(matches!(&sent[0], Sent::Refused(_)));
+}
+
+#[test]
 fn busy_and_absent_servers_are_asked_again() {
     let answers = [
         "429 Too Many Requests\r\nRetry-After: 3\r\n\r\n",
