@@ -8,6 +8,7 @@ use crate::data::elements::Element;
 use crate::data::frame;
 use crate::data::object_map::{Instance, Object, Resolver, UNKNOWN};
 use crate::input::{manifest_of, quietly};
+use mgz_annotations_schema::ObjectKind;
 use mgz_annotations_schema::manifest::Module;
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::collections::HashMap;
@@ -52,7 +53,10 @@ fn originals(folder: &Path) -> HashMap<String, String> {
 
 /// Gives files that are instrumented copies the names of their originals.
 fn name_originals(objects: &mut [Object], originals: impl FnOnce() -> HashMap<String, String>) {
-    let mut files = objects.iter_mut().filter(|o| o.kind == "file").peekable();
+    let mut files = objects
+        .iter_mut()
+        .filter(|o| o.kind == ObjectKind::File)
+        .peekable();
     if files.peek().is_none() {
         return;
     }

@@ -86,7 +86,9 @@ impl Spread {
 
 /// Moves shares of the time from the heap as a whole (`to_divide`) to the sites of its blocks.
 fn move_times(rows: &mut [ObjectRow], to_divide: f64) {
-    let heap = rows.iter().filter(|row| is_container(row));
+    let heap = rows
+        .iter()
+        .filter(|row| contains_others(&row.kind, &row.object));
     let of_heap = Spread::of(heap.map(|row| &row.time));
     let mut moved = [0.0; 3];
     for row in rows.iter_mut() {
@@ -138,7 +140,9 @@ fn move_misses(rows: &mut [ObjectRow]) {
     let levels = rows.iter().filter_map(|row| row.misses.as_ref());
     let levels = levels.map(|misses| misses.levels.len()).max().unwrap_or(0);
     for level in 0..levels {
-        let heap = rows.iter().filter(|row| is_container(row));
+        let heap = rows
+            .iter()
+            .filter(|row| contains_others(&row.kind, &row.object));
         let available: f64 = heap.filter_map(|row| Some(share_at(row, level)?[1])).sum();
         let estimates: Vec<Option<Range>> = rows.iter().map(|row| unlogged(row, level)).collect();
         let wanted: f64 = estimates.iter().flatten().map(|estimate| estimate[1]).sum();
@@ -155,7 +159,10 @@ fn move_misses(rows: &mut [ObjectRow]) {
             change_share(row, level, |own, end| (own + estimate[end]).min(1.0));
         }
         let left = moved.map(|part| (1.0 - part / available).clamp(0.0, 1.0));
-        for row in rows.iter_mut().filter(|row| is_container(row)) {
+        for row in rows
+            .iter_mut()
+            .filter(|row| contains_others(&row.kind, &row.object))
+        {
             change_share(row, level, |own, end| own * left[2 - end]);
         }
     }

@@ -55,7 +55,7 @@ const LOWEST_PRIORITY: i32 = 19;
 const PARTS_OF_KEEP: u64 = 4;
 
 /// A way to wait for a command.
-type Wait = fn(&mut Command, Option<Duration>) -> std::io::Result<Option<signals::Ended>>;
+type Wait = fn(&mut Command, Option<Duration>) -> std::io::Result<Option<signals::EndedCommand>>;
 
 /// A running agent.
 struct Agent<'a> {
