@@ -82,7 +82,8 @@ pub(super) fn run(
     Ok((if at_once { rest } else { shown.document }, false))
 }
 
-/// The prediction by the best method. `shown`: the number of accesses that revealed the size, and that of all so far.
+/// The prediction by the best method. `shown`: the number of accesses that revealed the size, and
+/// that of all so far.
 fn document(
     arguments: &PredictArguments,
     model: &ModelFile,
