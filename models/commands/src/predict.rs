@@ -548,21 +548,25 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
             .zip(&values)
             .map(|(r, v)| v.1 as f64 / r.accesses.max(1) as f64)
             .fold(0.0, f64::max);
-        // With three or more runs, each is predicted from the others. A model of two runs predicts
-        // these in any case, so there its error is how far the growth of the distances is from a
-        // pattern.
+        // With three or more runs, each is predicted from the others. With two only the fit is
+        // used.
+        let error = |train: &[Profile], test: &Profile| {
+            1.0 - accuracy(&single::train(train, 100).predict(test.size), &test.bins)
+        };
         let others = |out: usize| {
-            let others = profiles.iter().enumerate().filter(|(i, _)| *i != out);
-            others.map(|(_, p)| p.clone()).collect::<Vec<Profile>>()
+            profiles
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| *i != out || profiles.len() < 3)
+                .map(|(_, p)| p.clone())
+                .collect::<Vec<_>>()
         };
-        let error = |out: usize| {
-            let predicted = single::train(&others(out), 100).predict(profiles[out].size);
-            1.0 - accuracy(&predicted, &profiles[out].bins)
-        };
-        let fit = match profiles.len() {
-            2 => single::train(&profiles, 100).residual,
-            runs => (0..runs).map(error).sum::<f64>() / runs as f64,
-        };
+        let fit = profiles
+            .iter()
+            .enumerate()
+            .map(|(i, p)| error(&others(i), p))
+            .sum::<f64>()
+            / profiles.len() as f64;
         let score = fit + 0.1 * late;
         // Among equally good candidates, greater thresholds win: they are exceeded by fewer reuses
         // unrelated to the size.

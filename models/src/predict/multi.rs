@@ -359,6 +359,25 @@ mod tests {
         }
     }
 
+    /// The rows of products of matrices (23, 27 and 31 other elements) lie in one octave, so only finer
+    /// cells tell growth from none.
+    #[test]
+    fn growth_inside_an_octave_is_found() {
+        let at = |d: f64| (d, d + 1.0, 50.0);
+        let product = |n: f64| Profile {
+            size: 2.0 * n * n,
+            bins: bins(&[at(2.0 * n - 1.0), at(n * n + n)]),
+            cold: 0.0,
+        };
+        let runs = [12.0, 14.0, 16.0].map(product);
+        let large = product(160.0);
+        for basis in [Basis::LogLinear, Basis::Reference] {
+            let model = train(&runs, basis, 1000).unwrap();
+            let got = accuracy(&model.predict(large.size), &large.bins);
+            assert!(got > 0.95, "{basis:?}: {got}");
+        }
+    }
+
     use proptest::prelude::*;
 
     /// Points for a share of distances that are evenly spread over a range. Each point is moved
