@@ -239,7 +239,7 @@ fn reason(costs: &Costs, saved: &Saved) -> Option<String> {
 
 /// The remedies that can be asked for.
 fn show_offered(document: &mut Document, list: &[Offered]) {
-    let known = list.iter().find(|of| of.unknown.is_empty());
+    let known = list.iter().find(|of| of.unknown.is_none());
     let result = match (known, list.is_empty()) {
         (Some(first), _) => format!(
             "ask for one of these, for example --remedy {}",
@@ -267,7 +267,7 @@ fn show_offered(document: &mut Document, list: &[Offered]) {
                     of.place.as_str().into(),
                     of.finding.into(),
                     value(rounded(of.cost)),
-                    of.unknown.as_str().into(),
+                    of.unknown.as_deref().into(),
                 ]
             })
             .collect(),

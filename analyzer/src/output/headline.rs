@@ -59,6 +59,11 @@ pub(crate) fn headline(
         (line, Some(file)) => format!(", {file}:{line}"),
     };
     let takes = takes(lines, finding);
+    // Code without a name is called code already.
+    let takes = match finding.function.starts_with("[0x") {
+        true => takes.trim_start_matches("code "),
+        false => &takes,
+    };
     let fixed = INDENT + line.chars().count() + takes.chars().count() + 2;
     let room = layout.width.saturating_sub(fixed).max(NAME);
     let whole = data(finding, usize::MAX);

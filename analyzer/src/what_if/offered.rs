@@ -23,11 +23,11 @@ pub(crate) struct Offered {
     pub(crate) cost: f64,
     /// The remedy as `--remedy` takes it.
     pub(crate) remedy: String,
-    /// The reason why its gain cannot be predicted from this recording. Empty if it can.
-    pub(crate) unknown: String,
+    /// The reason why its gain cannot be predicted from this recording. `None` if it can.
+    pub(crate) unknown: Option<String>,
 }
 
-/// Remedies for the most costly causes. A remedy that cannot be predicted is listed only if it is the
+/// Remedies for the most costly causes, that of the mechanism first. A remedy that cannot be predicted is listed only if it is the
 /// mechanism's own.
 pub(crate) fn offered(costs: &Costs) -> Vec<Offered> {
     let is_slow = |cause: &&Cause| !cause.rule.is_good;
@@ -39,24 +39,33 @@ pub(crate) fn offered(costs: &Costs) -> Vec<Offered> {
     let mut known: BTreeSet<String> = BTreeSet::new();
     let mut list = Vec::new();
     for (cause, cost) in slow.into_iter().take(MAX_FINDINGS) {
-        for kind in KINDS {
+        let own = own(cause);
+        let (first, rest): (Vec<&Kind>, Vec<&Kind>) =
+            KINDS.iter().partition(|kind| own == Some(kind.name));
+        for kind in first.into_iter().chain(rest) {
             let Some(spec) = spec(costs, cause, kind) else {
                 continue;
             };
-            let unknown = (kind.make)(costs, &spec).err().unwrap_or_default();
-            let is_own = own(cause) == Some(kind.name);
-            if (unknown.is_empty() || is_own) && known.insert(spec.text()) {
+            let unknown = (kind.make)(costs, &spec).err();
+            let is_own = own == Some(kind.name);
+            if (unknown.is_none() || is_own) && known.insert(spec.text()) {
                 list.push(Offered {
                     finding: title(cause),
                     place: place(&cause.line),
                     cost: cost.score[1],
                     remedy: spec.text(),
-                    unknown,
+                    unknown: unknown.map(|why| without_target(&why)),
                 });
             }
         }
     }
     list
+}
+
+/// A reason without the target that it begins with.
+fn without_target(why: &str) -> String {
+    let reason = why.split_once(": not known: ").map(|(_, reason)| reason);
+    reason.unwrap_or(why).to_owned()
 }
 
 /// The kind of the remedy that the mechanism suggests.
