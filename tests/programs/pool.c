@@ -46,19 +46,19 @@ __attribute__((noinline)) static long walk(const volatile long *block, int times
     return sum;
 }
 
-__attribute__((noinline)) static void *first_site(struct pool *p) {
+__attribute__((noinline)) static long *first_site(struct pool *p) {
     void *block = pool_get(p, WORDS * sizeof(long));
     __asm__ volatile("" ::: "memory");
     return block;
 }
 
-__attribute__((noinline)) static void *second_site(struct pool *p) {
+__attribute__((noinline)) static long *second_site(struct pool *p) {
     void *block = pool_get(p, WORDS * sizeof(long));
     __asm__ volatile("" ::: "memory");
     return block;
 }
 
-__attribute__((noinline)) static void *third_site(void) {
+__attribute__((noinline)) static long *third_site(void) {
     void *block = pool_zero(WORDS, sizeof(long));
     __asm__ volatile("" ::: "memory");
     return block;

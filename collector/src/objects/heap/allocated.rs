@@ -103,17 +103,9 @@ fn told(
     }
     let scope = Scope::read(&types, function?)?;
     let found = flow::follow(&types, &scope, code, call);
-    let is_untyped = untyped.pop().unwrap_or(false);
+    // The outermost function is no inlined one.
+    untyped.pop();
     let inlined_allocators = untyped.iter().take_while(|&&u| u).count();
-    let is_inside_typed = inlined_allocators < untyped.len();
-    // A function that returns untyped memory returns the result, even if it has lost it, such as by
-    // `memset(result, …)`, or has used it as bytes.
-    let is_allocator = is_untyped && !is_inside_typed;
-    let found = match found {
-        Goes::Somewhere if is_allocator => Goes::Back,
-        Goes::To { of, .. } if is_allocator && types.is_byte(of) => Goes::Back,
-        found => found,
-    };
     Some(Told {
         returned: matches!(found, Goes::Back),
         allocated: match found {
