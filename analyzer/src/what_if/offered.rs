@@ -27,8 +27,8 @@ pub(crate) struct Offered {
     pub(crate) unknown: Option<String>,
 }
 
-/// Remedies for the most costly causes, that of the mechanism first. A remedy that cannot be predicted is listed only if it is the
-/// mechanism's own.
+/// Remedies for the most costly causes, that of the mechanism first. A remedy that cannot be
+/// predicted is listed only if it is the mechanism's own.
 pub(crate) fn offered(costs: &Costs) -> Vec<Offered> {
     let is_slow = |cause: &&Cause| !cause.rule.is_good;
     let mut slow: Vec<(&Cause, Cost)> = (costs.causes.iter().filter(is_slow))
