@@ -44,7 +44,7 @@ named! {
         Marker = "marker",
         /// The program entered a function (`--from-function`).
         FromFunction = "from-function",
-        /// Its CPU time reached a limit (`--start-after`).
+        /// The run reached a time or a number of loads (`--start-after`).
         StartAfter = "start-after",
         /// The program started.
         Start = "start",

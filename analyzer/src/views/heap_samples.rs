@@ -8,7 +8,6 @@
 //! Shares of the time and of the misses are estimates anyway, so those of sites and heap are moved
 //! accordingly.
 
-use crate::data::object_map::contains_others;
 use crate::estimate::time_shares::TimeShare;
 use crate::misses::Range;
 use crate::views::all_blocks::MIN_LOADED_BLOCKS;
@@ -23,7 +22,7 @@ pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
             .or(row.share)
             .unwrap_or(100.0 * row.metrics.accesses as f64 / total.max(1) as f64)
     };
-    let containers = rows.iter().filter(|r| contains_others(&r.kind, &r.object));
+    let containers = rows.iter().filter(|r| r.contains_others());
     let (loads, to_divide) = containers.fold((0.0, 0.0), |sum, row| {
         (sum.0 + row.metrics.accesses as f64, sum.1 + share(row))
     });
@@ -86,9 +85,7 @@ impl Spread {
 
 /// Moves shares of the time from the heap as a whole (`to_divide`) to the sites of its blocks.
 fn move_times(rows: &mut [ObjectRow], to_divide: f64) {
-    let heap = rows
-        .iter()
-        .filter(|row| contains_others(&row.kind, &row.object));
+    let heap = rows.iter().filter(|row| row.contains_others());
     let of_heap = Spread::of(heap.map(|row| &row.time));
     let mut moved = [0.0; 3];
     for row in rows.iter_mut() {
@@ -120,10 +117,7 @@ fn move_times(rows: &mut [ObjectRow], to_divide: f64) {
     }
     // The heap as a whole keeps the rest.
     let left = moved.map(|part| (1.0 - part / to_divide.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));
-    for row in rows
-        .iter_mut()
-        .filter(|row| contains_others(&row.kind, &row.object))
-    {
+    for row in rows.iter_mut().filter(|row| row.contains_others()) {
         let time = row.time;
         row.time = TimeShare {
             value: time.value.map(|v| v * left[1]),
@@ -140,9 +134,7 @@ fn move_misses(rows: &mut [ObjectRow]) {
     let levels = rows.iter().filter_map(|row| row.misses.as_ref());
     let levels = levels.map(|misses| misses.levels.len()).max().unwrap_or(0);
     for level in 0..levels {
-        let heap = rows
-            .iter()
-            .filter(|row| contains_others(&row.kind, &row.object));
+        let heap = rows.iter().filter(|row| row.contains_others());
         let available: f64 = heap.filter_map(|row| Some(share_at(row, level)?[1])).sum();
         let estimates: Vec<Option<Range>> = rows.iter().map(|row| unlogged(row, level)).collect();
         let wanted: f64 = estimates.iter().flatten().map(|estimate| estimate[1]).sum();
@@ -159,10 +151,7 @@ fn move_misses(rows: &mut [ObjectRow]) {
             change_share(row, level, |own, end| (own + estimate[end]).min(1.0));
         }
         let left = moved.map(|part| (1.0 - part / available).clamp(0.0, 1.0));
-        for row in rows
-            .iter_mut()
-            .filter(|row| contains_others(&row.kind, &row.object))
-        {
+        for row in rows.iter_mut().filter(|row| row.contains_others()) {
             change_share(row, level, |own, end| own * left[2 - end]);
         }
     }

@@ -1,6 +1,7 @@
 //! A row of the table of objects.
 
 use crate::data::counts::Metrics;
+use crate::data::object_map::contains_others;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::findings::fields::FieldShare;
@@ -75,4 +76,11 @@ pub struct ObjectRow {
     /// Index among the trace's objects.
     #[serde(skip)]
     pub number: u32,
+}
+
+impl ObjectRow {
+    /// True if the object is only memory that contains others, as the heap is.
+    pub(crate) fn contains_others(&self) -> bool {
+        contains_others(&self.kind, &self.object)
+    }
 }

@@ -253,7 +253,7 @@ pub fn run_predict(arguments: &PredictArguments) -> anyhow::Result<(Document, bo
         None => train_and_save(arguments, &mut document)?,
     };
     if let (true, Some(trace)) = (arguments.online, &arguments.trace) {
-        return online::run(arguments, &model, trace);
+        return online::predict_online(arguments, &model, trace);
     }
     document.put("block", ColumnUnit::Bytes, model.block);
     document.put("training_runs", ColumnUnit::Count, model.sizes.len());

@@ -31,7 +31,7 @@ struct Shown {
 }
 
 /// Runs the command. `trace` is complete when the rows end.
-pub(super) fn run(
+pub(super) fn predict_online(
     arguments: &PredictArguments,
     model: &ModelFile,
     trace: &Path,
