@@ -240,6 +240,7 @@ pub fn examine_in_steps(
     progress: &(dyn Fn(u64) + Sync),
     early: Option<EarlyScreen<'_>>,
 ) -> Result<(Analysis, Vec<String>), FilterError> {
+    // This function is long because each step borrows the results of those before it.
     let plan = PassPlan::new(trace, questions);
     let conditions = &questions.filter;
     let source = &*trace.source(ColumnSet { time: plan.timed });
