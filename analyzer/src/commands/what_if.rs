@@ -49,10 +49,14 @@ Kinds of remedies, each with its target:
   reorder of OBJECT                 fields that are often read come first
   transpose of OBJECT by BYTES      rows of this many bytes become columns
   exchange-loops of CODE            the outer loop becomes the inner loop
+  block of CODE                     loops go through tiles that fit the L2
   pool of OBJECT                    nodes are in the order of their first visits
+  wider-nodes of OBJECT             a node of a list or tree has the elements of several lines
   sort of CODE                      loads come in the order of their addresses
   prefetch of CODE                  addresses are prefetched some iterations ahead
   pad of OBJECT by BYTES            rows of this many bytes are longer by a cache line
+  align of OBJECT                   data of different threads is in different cache lines
+  stream-stores of CODE             stores go around the caches
   huge-pages of OBJECT              its memory has pages of 2 MiB
 
 OBJECT is a name that mgz-analyze --objects shows, or a part of it, or a part of a type. CODE is FILE:LINE or a \
@@ -144,9 +148,10 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
     let mut targets = Vec::new();
     for spec in specs {
         let kind = spec.kind().map_err(anyhow::Error::msg)?;
-        let target = described(&costs, kind.target, &spec.target);
-        targets.push(target.map_err(anyhow::Error::msg)?);
         let made = (kind.make)(&costs, spec).map_err(anyhow::Error::msg)?;
+        // Code with stores alone has no loads to describe.
+        let target = described(&costs, kind.target, &spec.target);
+        targets.push(target.unwrap_or_else(|_| spec.target.clone()));
         limits.extend(made.limits().into_iter().map(|limit| (spec.text(), limit)));
         plan.remedies.push(made);
     }
@@ -167,6 +172,8 @@ fn answer(trace: &Trace, specs: &[Spec], document: &mut Document) -> anyhow::Res
         is_prefetched: &|site| plan.prefetches(site),
         is_sorted: &|site| plan.sorts(site),
         has_other_pages: plan.mixes_pages(),
+        left: &|site| plan.left(site),
+        spared: plan.spared(),
     });
     if !by_time {
         document.warnings.push("the windows were not taken by time: shares of the time are taken from loads, so the saved time is a rough estimate".into());
@@ -217,7 +224,7 @@ fn show(
 
 /// The reason why nothing is saved. `None` if something is.
 fn reason(costs: &Costs, saved: &Saved) -> Option<String> {
-    if rounded(saved.cost) > 0.0 {
+    if rounded(saved.cost) > 0.0 || rounded(saved.spared) != 0.0 {
         return None;
     }
     let slow = costs.causes.iter().filter(|cause| !cause.rule.is_good);

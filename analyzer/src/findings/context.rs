@@ -172,6 +172,11 @@ impl<'a> Context<'a> {
         facts.rows * params::ROWS_PER_FREQUENT_ROW >= self.rows
     }
 
+    /// True if stores were recorded.
+    pub fn knows_stores(&self) -> bool {
+        self.code.has_stores() || self.windows.iter().any(|w| !w.stores.is_empty())
+    }
+
     /// Memory that some load instructions accessed in windows.
     pub fn seen(&self, sites: &[u32]) -> Seen {
         seen::of(self.windows, &self.places_of(sites))

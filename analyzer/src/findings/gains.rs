@@ -11,16 +11,18 @@ use crate::data::code_map::CodeMap;
 use crate::data::object_map::Resolver;
 use crate::data::samples::Waited;
 use crate::engine::EngineOutcome;
-use crate::estimate::time_shares::{TimeShare, TimeShares};
+use crate::estimate::time_shares::TimeShares;
 use crate::findings::cause::{Cause, causes};
 use crate::findings::context::{Context, MeasuredTime, Observed};
+use crate::findings::params;
 use crate::findings::places::Places;
 use crate::findings::prices::Prices;
 use crate::findings::region_time::{RegionTime, WaitOfCause};
 use crate::findings::sites::{SiteFacts, facts};
+use crate::findings::spared::{Spared, kept, share_of, with_spared};
 use crate::findings::time_account::{Account, Factors, Wait};
 use crate::findings::windows::Window;
-use crate::findings::{Cost, params, region_share, time_share};
+use crate::findings::{Cost, params};
 use crate::misses::{Hierarchy, Misses, Predicted, Range, Variant, replicate_spread};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
@@ -70,6 +72,10 @@ pub(crate) struct Changed<'a> {
     pub(crate) is_sorted: &'a (dyn Fn(u32) -> bool + Sync),
     /// True if pages have other sizes. Their walks are no part of the costs of causes.
     pub(crate) has_other_pages: bool,
+    /// The part of a load instruction's waits that the change leaves: least, estimate, most.
+    pub(crate) left: &'a (dyn Fn(u32) -> Range + Sync),
+    /// Time of regions that the change saves beside these waits.
+    pub(crate) spared: Vec<Spared>,
 }
 
 /// The remaining part of hidden waits.
@@ -105,6 +111,8 @@ pub(crate) struct Saved {
     pub(crate) cost: f64,
     /// Costs of the causes that gain, as findings have them, with the ends of their interval.
     pub(crate) cost_of_findings: Range,
+    /// The part of the saved time that is no wait of a cause. Negative if it is lost.
+    pub(crate) spared: f64,
     /// Changes of the causes, in their order.
     pub(crate) causes: Vec<ChangeOfCause>,
 }
@@ -156,18 +164,21 @@ impl<'a> Costs<'a> {
         let sites = moved.as_ref().unwrap_or(&self.context.sites);
         let nothing = |_: u32| false;
         let walks = self.walks(sites, changed);
-        let sides = |variant: Option<Variant>, end: usize| {
+        let kept = kept(self, changed.left);
+        let sides = |variant: Option<Variant>, end: usize, left: usize| {
             let before = self.waits(&self.context.sites, (self.predicted, variant), &nothing);
             let after = (changed.predicted, variant);
             let after = self.waits(sites, after, changed.is_prefetched);
+            let after = with_walks(after, &walks[1], end);
+            let after = after.iter().zip(&kept[left]);
             self.sides(
                 with_walks(before, &walks[0], end),
-                with_walks(after, &walks[1], end),
+                after.map(|(wait, part)| wait.times(*part)).collect(),
             )
         };
-        let both = sides(None, 1);
+        let both = sides(None, 1, 1);
         let value = self.gain(&both, |account| account.value, 1);
-        let of = |variant, end| self.gain(&sides(variant, end), |account| account.value, 1);
+        let of = |variant, end| self.gain(&sides(variant, end, 1), |account| account.value, 1);
         let replicates: Vec<f64> = match self.predicted.is_exact() {
             true => vec![value; 2],
             false => {
@@ -184,6 +195,7 @@ impl<'a> Costs<'a> {
             factors(0),
             [0, 2].map(|end| self.gain(&both, |account| account.value, end)),
             [of(None, 0), of(None, 2)],
+            [0, 2].map(|left| self.gain(&sides(None, 1, left), |account| account.value, 1)),
         ];
         // The factors of measured regions depend on each other.
         if self.regions.iter().any(|r| !r.time.is_measured()) {
@@ -194,17 +206,21 @@ impl<'a> Costs<'a> {
             half[0] = half[0].hypot(value - a.min(b).min(value));
             half[1] = half[1].hypot(a.max(b).max(value) - value);
         }
-        let causes = self.changes(&both, sites, changed.predicted);
+        let causes = self.changes(&both, (sites, changed.predicted), &kept[1]);
         let time = [value - half[0], value, (value + half[1]).min(100.0)];
         let time = self.sorted(time, &both, changed.is_sorted);
         let cost_of_findings = self.cost_of_findings(&causes);
+        let time = match changed.has_other_pages {
+            true => time,
+            false => limited(time, cost_of_findings),
+        };
+        let all = with_spared(&self.context, time, &changed.spared);
+        let spared = all[1] - time[1];
         Saved {
-            time: match changed.has_other_pages {
-                true => time,
-                false => limited(time, cost_of_findings),
-            },
-            cost: self.cost(&both, &causes),
+            time: all,
+            cost: self.cost(&both, &causes) + spared.max(0.0),
             cost_of_findings,
+            spared,
             causes,
         }
     }
@@ -364,8 +380,8 @@ impl<'a> Costs<'a> {
     fn changes(
         &self,
         both: &Sides,
-        sites: &HashMap<u32, SiteFacts, Mixed>,
-        predicted: &Predicted,
+        (sites, predicted): (&HashMap<u32, SiteFacts, Mixed>, &Predicted),
+        kept: &[f64],
     ) -> Vec<ChangeOfCause> {
         let prices = Prices::new(self.hierarchy().clone(), Some(predicted), sites);
         let of = |(number, cause): (usize, &Cause)| {
@@ -377,10 +393,14 @@ impl<'a> Costs<'a> {
                 accounts: both.accounts.clone(),
             };
             let price = prices.of(&cause.sites, &cause.groups, cause.rule.is_chained);
+            let mut misses = price.misses;
+            for level in misses.iter_mut().flat_map(|m| &mut m.levels) {
+                level.ratio = level.ratio.map(|ratio| ratio.map(|r| r * kept[number]));
+            }
             ChangeOfCause {
                 cause: number,
                 saved: self.gain(&alone, |account| account.value, 1),
-                misses: [cause.price.misses.clone(), price.misses],
+                misses: [cause.price.misses.clone(), misses],
             }
         };
         self.causes.iter().enumerate().map(of).collect()
@@ -419,14 +439,9 @@ fn doubted([least, value, most]: Range) -> Range {
 
 /// The regions with causes.
 fn regions(context: &Context, causes: &[Cause]) -> Vec<Region> {
-    let times = context.times.as_ref();
-    let all: u64 = context.sites.values().map(|s| s.rows).sum();
-    let region = |time: RegionTime| {
-        let share = match time_share(times, |piece| context.users.region(piece) == time.key) {
-            share @ TimeShare { value: Some(_), .. } => share.ends(),
-            _ => [region_share(context, &[time.key], all); 3],
-        };
-        Region { share, time }
+    let region = |time: RegionTime| Region {
+        share: share_of(context, time.key),
+        time,
     };
     let all_times = RegionTime::all(context, causes.iter().map(|c| &c.regions[..]));
     all_times.into_iter().map(region).collect()

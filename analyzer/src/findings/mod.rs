@@ -8,6 +8,7 @@
 
 pub(crate) mod cause;
 mod conflicts;
+pub(crate) mod contended_lines;
 pub(crate) mod context;
 pub mod fields;
 mod fusion;
@@ -23,6 +24,8 @@ pub(crate) mod saved_time;
 mod seen;
 mod sharing;
 pub(crate) mod sites;
+pub(crate) mod spared;
+pub(crate) mod store_traffic;
 mod time_account;
 pub(crate) mod unrolled;
 mod users;

@@ -301,6 +301,13 @@ pub(super) const MIN_SHARE_OF_SUSPECTED_LINES: f64 = 0.2;
 /// rows. Source: Chosen.
 pub(super) const ROWS_PER_ROW_OF_OTHER_THREADS: u64 = 10;
 
+/// Nanoseconds of a load of a contended line if no other thread takes it: least, estimate, most.
+/// Source: three loads in a cycle; [`NS_OF_HITTING_LOAD`]; atomic instructions of 20 cycles.
+pub(super) const NS_OF_LOAD_WITHOUT_CONTENTION: [f64; 3] = [0.1, NS_OF_HITTING_LOAD, 6.0];
+/// A load of a contended line waits for at most this many transfers. Source: Chosen, as threads may
+/// stand in line.
+pub(super) const MAX_TRANSFERS_OF_CONTENDED_LINE: f64 = 10.0;
+
 /// A finding lists the load instructions that have this share of its cost. Source: Chosen.
 pub(crate) const MIN_COST_OF_LOAD: f64 = 0.02;
 /// Load instructions that a finding lists. Source: Chosen; unrolled loops have up to 16.

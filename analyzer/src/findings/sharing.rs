@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A thread's use of a line. Bits of the masks stand for bytes.
 #[derive(Clone, Copy, Default)]
-struct Use {
+pub(super) struct Use {
     read: u64,
     written: u64,
     rows: u64,
@@ -25,14 +25,17 @@ struct Use {
     object: u32,
 }
 
+/// Each thread's use of a line.
+pub(super) type Line = BTreeMap<u32, Use>;
+
 /// Number of loads and stores of some lines.
-fn rows<'l>(lines: impl Iterator<Item = &'l BTreeMap<u32, Use>>) -> u64 {
+fn rows<'l>(lines: impl Iterator<Item = &'l Line>) -> u64 {
     lines.flat_map(BTreeMap::values).map(|u| u.rows).sum()
 }
 
 /// By process and line: each thread's use.
-fn uses(context: &Context) -> HashMap<(u32, CacheLine), BTreeMap<u32, Use>, Mixed> {
-    let mut lines: HashMap<(u32, CacheLine), BTreeMap<u32, Use>, Mixed> = HashMap::default();
+pub(super) fn uses(context: &Context) -> HashMap<(u32, CacheLine), Line, Mixed> {
+    let mut lines: HashMap<(u32, CacheLine), Line, Mixed> = HashMap::default();
     for window in context.windows {
         let loads = (window.rows.iter()).map(|r| (r.address, r.size, r.group, r.object, false));
         let stores = (window.stores.iter()).map(|r| (r.address, r.size, r.group, r.object, true));
@@ -113,6 +116,10 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
                 object: named.map(|o| o.name.clone()).filter(|_| object != 0).unwrap_or_default(),
                 object_bytes: context.objects.map_or(0, |o| o.largest_instance(object)),
                 allocation_sites: objects::sites_of(context, &[(object, rows as f64)]),
+                remedy: match named.filter(|_| !same && object != 0) {
+                    Some(object) => format!("align of {}", object.name),
+                    None => String::new(),
+                },
                 program_changes: match same {
                     true => Vec::new(),
                     false => vec![ProgramChange::PadBlocks],
@@ -141,8 +148,7 @@ pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
 /// Remark that sharing cannot be seen because stores were not recorded.
 pub(super) fn unseen(context: &Context) -> &'static str {
     let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
-    let unknown = !context.code.has_stores() && context.windows.iter().all(|w| w.stores.is_empty());
-    match threads.len() > 1 && unknown {
+    match threads.len() > 1 && !context.knows_stores() {
         true => {
             "; without stores it is unknown whether threads take lines from each other: `mgz run --stores` (mgz-instrument --stores) records them"
         }
@@ -158,14 +164,7 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
     }
     let lines = uses(context);
     let all = rows(lines.values());
-    let apart = lines.values().filter(|line| {
-        let (mut sum, mut both) = (0u64, 0);
-        for used in line.values() {
-            both |= sum & used.read;
-            sum |= used.read;
-        }
-        line.len() > 1 && both == 0 && is_shared(line)
-    });
+    let apart = lines.values().filter(|line| own_bytes(line, false));
     let (mut rows, mut main) = (0, None::<Use>);
     for used in apart.flat_map(BTreeMap::values) {
         rows += used.rows;
@@ -190,16 +189,34 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
     ))
 }
 
+/// True if several threads use a line, each its own bytes of it. If stores are known, one of them
+/// writes.
+pub(super) fn own_bytes(line: &Line, stores_are_known: bool) -> bool {
+    let is_written = line.values().any(|used| used.written != 0);
+    let is_apart = match stores_are_known {
+        true => is_written && !overlap(line),
+        false => {
+            let (mut sum, mut both) = (0u64, 0);
+            for used in line.values() {
+                both |= sum & used.read;
+                sum |= used.read;
+            }
+            both == 0
+        }
+    };
+    line.len() > 1 && is_apart && is_shared(line)
+}
+
 /// True if a tenth of the rows or more come from other threads than the busiest one. Rare use costs
 /// almost nothing.
-fn is_shared(line: &BTreeMap<u32, Use>) -> bool {
+fn is_shared(line: &Line) -> bool {
     let rows: u64 = line.values().map(|u| u.rows).sum();
     let busiest = line.values().map(|u| u.rows).max().unwrap_or(0);
     (rows - busiest) * params::ROWS_PER_ROW_OF_OTHER_THREADS >= rows
 }
 
 /// True if a thread writes bytes that another thread uses.
-fn overlap(line: &BTreeMap<u32, Use>) -> bool {
+fn overlap(line: &Line) -> bool {
     line.iter().any(|(thread, a)| {
         line.iter()
             .any(|(other, b)| other != thread && a.written & (b.read | b.written) != 0)
@@ -221,6 +238,16 @@ mod tests {
             (1, of(0xff, 0xff)),
             (2, of(0xff00, 0xff00))
         ])));
+        let used = |written, read| Use {
+            rows: 100,
+            ..of(written, read)
+        };
+        let apart = BTreeMap::from([(1, used(0xff, 0xff)), (2, used(0, 0xff00))]);
+        assert!(own_bytes(&apart, true) && own_bytes(&apart, false));
+        let unwritten = BTreeMap::from([(1, used(0, 0xff)), (2, used(0, 0xff00))]);
+        assert!(!own_bytes(&unwritten, true) && own_bytes(&unwritten, false));
+        let same = BTreeMap::from([(1, used(0xff, 0xff)), (2, used(0, 0xff))]);
+        assert!(!own_bytes(&same, true) && !own_bytes(&same, false));
         assert!(overlap(&BTreeMap::from([
             (1, of(0xff, 0)),
             (2, of(0, 0xf0))

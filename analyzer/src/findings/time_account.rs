@@ -69,6 +69,8 @@ pub(crate) struct Paces(HashMap<RegionKey, Pace, Mixed>);
 pub(crate) struct Pace {
     pub(crate) ns: f64,
     pub(crate) deviation: f64,
+    /// Number of loads that the region executed.
+    pub(crate) loads: f64,
 }
 
 impl Paces {
@@ -86,7 +88,14 @@ impl Paces {
             let (loads, error) = loads_of_windows(each)?;
             let ns = windows.iter().map(time).sum::<f64>() / loads;
             let deviation = error.ln_1p() / NORMAL_QUANTILE_OF_95_PCT;
-            (ns > 0.0).then_some((region, Pace { ns, deviation }))
+            (ns > 0.0).then_some((
+                region,
+                Pace {
+                    ns,
+                    deviation,
+                    loads,
+                },
+            ))
         };
         Paces(windows.into_iter().filter_map(pace).collect())
     }
@@ -227,7 +236,11 @@ mod tests {
             deviation: params::EXPOSED_WAIT_DEVIATION,
         };
         let share = |ns: f64| {
-            let account = modelled.account(Some(Pace { ns, deviation: 0.1 }));
+            let account = modelled.account(Some(Pace {
+                ns,
+                deviation: 0.1,
+                loads: 1e6,
+            }));
             [account.ends[0][0], account.value, account.ends[0][1]]
                 .map(|factors| waiting_share(&modelled, factors))
         };

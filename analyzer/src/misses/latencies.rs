@@ -32,6 +32,8 @@ pub struct Hierarchy {
     /// By level: additional nanoseconds of a load that misses it if its line was prefetched; in a
     /// walk from line to line, and in one with longer steps. Empty if not measured.
     prefetched: Vec<[f64; 2]>,
+    /// Nanoseconds per line that is read from memory at full bandwidth, if measured.
+    line_ns: Option<f64>,
 }
 
 /// Misses of the TLB, predicted like those of caches whose lines are pages.
@@ -58,6 +60,7 @@ pub(crate) fn tlb(costs: Option<&MemoryCosts>) -> Hierarchy {
         },
         overlap: costs.and_then(MemoryCosts::overlap),
         prefetched: Vec::new(),
+        line_ns: None,
     }
 }
 
@@ -76,6 +79,7 @@ impl Hierarchy {
                     waits,
                     source: LatencySource::Measured,
                     overlap: costs.and_then(MemoryCosts::overlap),
+                    line_ns: costs.and_then(line_ns),
                 };
                 if let Some(held) = held {
                     hierarchy.share_last_cache(held);
@@ -91,6 +95,7 @@ impl Hierarchy {
                 source: LatencySource::Assumed,
                 overlap: None,
                 prefetched: Vec::new(),
+                line_ns: None,
             },
         }
     }
@@ -135,6 +140,11 @@ impl Hierarchy {
         self.prefetched.get(level).copied()
     }
 
+    /// Nanoseconds per line that is read from memory at full bandwidth. None if not measured.
+    pub(crate) fn line_ns(&self) -> Option<f64> {
+        self.line_ns
+    }
+
     /// Source of the latencies.
     pub fn source(&self) -> LatencySource {
         self.source
@@ -144,6 +154,12 @@ impl Hierarchy {
     pub fn is_measured(&self) -> bool {
         self.source == LatencySource::Measured
     }
+}
+
+fn line_ns(costs: &MemoryCosts) -> Option<f64> {
+    let memory = costs.levels.iter().find(|l| l.level == 0)?;
+    let bytes_per_ns = memory.bandwidth_gbs.as_ref()?.median;
+    (bytes_per_ns > 0.0).then(|| LINE_BYTES as f64 / bytes_per_ns)
 }
 
 fn assumed(level: usize, levels: usize) -> f64 {

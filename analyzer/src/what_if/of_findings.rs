@@ -54,7 +54,10 @@ pub(crate) fn add_gains(
     for remedy in wanted.map(|f| f.remedy.clone()) {
         if known.len() < MAX_REPLAYS && !known.contains_key(&remedy) {
             let saved = saved(replayed, (&costs, before, pages), windows, &remedy);
-            let within = |saved: Saved| limited(saved.time, costs_of(findings, &costs, &saved));
+            let within = |saved: Saved| match saved.spared > 0.0 {
+                true => saved.time,
+                false => limited(saved.time, costs_of(findings, &costs, &saved)),
+            };
             known.insert(remedy, saved.map(within));
         }
     }
@@ -112,5 +115,7 @@ fn saved(
         is_prefetched: &|site| plan.prefetches(site),
         is_sorted: &|site| plan.sorts(site),
         has_other_pages: plan.mixes_pages(),
+        left: &|site| plan.left(site),
+        spared: plan.spared(),
     }))
 }

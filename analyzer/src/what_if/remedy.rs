@@ -1,6 +1,8 @@
 //! The trait of remedies, and their names on the command line.
 
 use crate::findings::gains::Costs;
+use crate::findings::spared::{ALL_LEFT, Spared};
+use crate::misses::Range;
 use crate::what_if::memory::NewMemory;
 use crate::what_if::remedies::KINDS;
 use mgz_annotations_schema::NamedRemedy;
@@ -57,6 +59,16 @@ pub(crate) trait Remedy: Send + Sync {
     /// True if the loads of an instruction are sorted, even beyond windows.
     fn sorts(&self, _site: u32) -> bool {
         false
+    }
+
+    /// The part of a load instruction's waits that is left: least, estimate, most.
+    fn left(&self, _site: u32) -> Range {
+        ALL_LEFT
+    }
+
+    /// Time of regions that is saved beside the waits of loads.
+    fn spared(&self) -> &[Spared] {
+        &[]
     }
 
     /// Assumptions, and effects that the prediction ignores, one sentence each.
@@ -135,16 +147,13 @@ impl Spec {
     /// The kind with this name.
     pub(crate) fn kind(&self) -> Result<&'static Kind, String> {
         let known = KINDS.iter().copied().find(|k| k.name == self.kind);
-        known.ok_or_else(|| match reason(&self.kind) {
-            Some(reason) => format!("the gain of {} cannot be told: {reason}", self.kind),
-            None => {
-                let names: Vec<String> = KINDS.iter().map(|k| k.usage()).collect();
-                format!(
-                    "{:?} is no kind of remedy; there are {}",
-                    self.kind,
-                    names.join(", ")
-                )
-            }
+        known.ok_or_else(|| {
+            let names: Vec<String> = KINDS.iter().map(|k| k.usage()).collect();
+            format!(
+                "{:?} is no kind of remedy; there are {}",
+                self.kind,
+                names.join(", ")
+            )
         })
     }
 
@@ -152,15 +161,6 @@ impl Spec {
     pub(crate) fn text(&self) -> String {
         let by = self.by.map_or_else(String::new, |n| format!(" by {n}"));
         format!("{} of {}{by}", self.kind, self.target)
-    }
-}
-
-/// The reason why the gain of a remedy that users may request cannot be predicted.
-fn reason(kind: &str) -> Option<&'static str> {
-    match kind {
-        "stream-stores" => Some("stores are not part of the prediction, only loads are"),
-        "align" => Some("lines that threads take from each other are not part of the prediction"),
-        _ => None,
     }
 }
 
@@ -187,7 +187,6 @@ mod tests {
         let error = |text: &str| Spec::parse(text).unwrap_err();
         assert!(error("split").contains("names no target"));
         assert!(error("frobnicate of x").contains("there are"));
-        assert!(error("stream-stores of x").contains("stores"));
         assert!(error("split of x by 4").contains("no number"));
     }
 }

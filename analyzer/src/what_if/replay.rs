@@ -9,11 +9,12 @@ use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::data::rows::{RowColumns, Run};
 use crate::data::samples::SampleInfo;
 use crate::engine::{Aids, EngineOptions, EngineOutcome, analyse_with};
+use crate::findings::spared::{ALL_LEFT, Spared};
 use crate::findings::windows::Window;
 use crate::input::Trace;
 use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
-use crate::misses::{Hierarchy, Predicted, Predictor, Watches, tlb};
+use crate::misses::{Hierarchy, Predicted, Predictor, Range, Watches, tlb};
 use crate::stages::line_visits::Visit;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -72,6 +73,20 @@ impl Plan {
     /// True if the loads of a load instruction are sorted.
     pub(crate) fn sorts(&self, site: u32) -> bool {
         self.remedies.iter().any(|r| r.sorts(site))
+    }
+
+    /// The part of a load instruction's waits that is left: least, estimate, most.
+    pub(crate) fn left(&self, site: u32) -> Range {
+        let each = self.remedies.iter().map(|r| r.left(site));
+        each.fold(ALL_LEFT, |all, one| {
+            std::array::from_fn(|end| all[end] * one[end])
+        })
+    }
+
+    /// Time of regions that is saved beside these waits.
+    pub(crate) fn spared(&self) -> Vec<Spared> {
+        let each = self.remedies.iter().flat_map(|r| r.spared());
+        each.copied().collect()
     }
 
     /// True if any address changes.

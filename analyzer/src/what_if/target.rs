@@ -4,6 +4,7 @@ use crate::data::code_map::LineName;
 use crate::data::object_map::{Object, UNKNOWN};
 use crate::filter::shortened;
 use crate::findings::cause::Cause;
+use crate::findings::context::Context;
 use crate::findings::gains::Costs;
 use crate::findings::mechanisms::title;
 use crate::findings::sites::SiteFacts;
@@ -145,6 +146,12 @@ pub(crate) fn objects_named(costs: &Costs, name: &str) -> Result<Vec<u32>, Strin
     }
 }
 
+/// The objects of a name with loads in windows, even if only a sample of their blocks is known.
+pub(crate) fn objects_meant(costs: &Costs, name: &str) -> Result<Vec<u32>, String> {
+    let known = known_objects(costs, name)?;
+    Ok(meant(&known, name)?.iter().map(|k| k.number).collect())
+}
+
 /// A short name for the objects of a name: that of their type, if no other object has this type.
 pub(crate) fn short_name(costs: &Costs, name: &str) -> String {
     let known = known_objects(costs, name).unwrap_or_default();
@@ -188,15 +195,6 @@ fn lines_of(costs: &Costs, sites: &[&SiteFacts]) -> Vec<LineLoads> {
 /// stands for all loads of a cause that is placed there.
 pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFacts>, String> {
     let context = &costs.context;
-    let lines_at = |facts: &SiteFacts| -> Vec<LineName> {
-        let piece = facts.group.piece();
-        let own = context.code.pieces.get(piece as usize);
-        let own = own.and_then(|p| context.code.lines.get(p.line as usize));
-        [Some(context.users.line(piece)), own.cloned()]
-            .into_iter()
-            .flatten()
-            .collect()
-    };
     let mut functions: BTreeSet<String> = BTreeSet::new();
     let mut is_meant = |line: &LineName| {
         let is_named = is_function(&line.function, name);
@@ -211,7 +209,7 @@ pub(crate) fn sites<'a>(costs: &'a Costs, name: &str) -> Result<Vec<&'a SiteFact
     all.sort_unstable_by_key(|f| (std::cmp::Reverse(f.rows), f.site));
     let found: Vec<&SiteFacts> = (all.iter())
         .filter(|facts| {
-            let lines = lines_at(facts);
+            let lines = lines_at(context, facts.group.piece());
             let meant: Vec<bool> = lines.iter().map(&mut is_meant).collect();
             of_causes.contains(&facts.site) || meant.contains(&true)
         })
@@ -287,6 +285,21 @@ pub(crate) fn described(costs: &Costs, target: Target, name: &str) -> Result<Str
 
 /// Parts of a target that are described. Source: Chosen.
 const MAX_DESCRIBED: usize = 4;
+
+/// True if a piece of code is at a source line (`FILE:LINE`) or in a function, itself or by the user's
+/// code that it belongs to.
+pub(crate) fn is_at(context: &Context, piece: u32, name: &str) -> bool {
+    let is_meant = |line: &LineName| is_function(&line.function, name) || is_place(line, name);
+    lines_at(context, piece).iter().any(is_meant)
+}
+
+/// The line of a piece of code, and the user's line that it belongs to.
+fn lines_at(context: &Context, piece: u32) -> Vec<LineName> {
+    let own = context.code.pieces.get(piece as usize);
+    let own = own.and_then(|p| context.code.lines.get(p.line as usize));
+    let user = context.users.line(piece);
+    [Some(user), own.cloned()].into_iter().flatten().collect()
+}
 
 /// `file.c:10`, without folders.
 pub(crate) fn place(line: &LineName) -> String {

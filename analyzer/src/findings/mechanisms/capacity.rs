@@ -2,7 +2,7 @@
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{APART, Rule, Told, misses};
+use crate::findings::mechanisms::{APART, Remedy, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
@@ -14,6 +14,7 @@ pub(super) const CAPACITY_RULE: Rule = Rule {
     claims,
     tell,
     python: "work in blocks that fit a cache, or use a smaller dtype",
+    remedy: Remedy::OfCode("block"),
     changes: &[ProgramChange::PrefetchStrided],
     ..Rule::PLAIN
 };

@@ -40,6 +40,7 @@ pub(super) const TREE: Rule = Rule {
     name: "pointer chase down a tree",
     claims: |context, facts| claim(context, facts, Shape::Tree),
     tell: tell_tree,
+    remedy: Remedy::OfObject("wider-nodes"),
     ..CHASE
 };
 
