@@ -183,7 +183,7 @@ PAIRS = [
         "grids.c",
         "tiles",
         "block",
-        "block of multiply",
+        "block of dot",
         set="fresh",
         like="llama.cpp: ggml : mul mat tweaks",
     ),

@@ -14,7 +14,6 @@ use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::TimeShares;
 use crate::findings::cause::{Cause, causes};
 use crate::findings::context::{Context, MeasuredTime, Observed};
-use crate::findings::params;
 use crate::findings::places::Places;
 use crate::findings::prices::Prices;
 use crate::findings::region_time::{RegionTime, WaitOfCause};
