@@ -28,7 +28,7 @@ pub(crate) mod spared;
 pub(crate) mod store_traffic;
 mod time_account;
 pub(crate) mod unrolled;
-mod users;
+pub(crate) mod users;
 mod visits;
 mod waiting;
 pub mod windows;

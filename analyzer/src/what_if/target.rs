@@ -8,6 +8,7 @@ use crate::findings::context::Context;
 use crate::findings::gains::Costs;
 use crate::findings::mechanisms::title;
 use crate::findings::sites::SiteFacts;
+use crate::findings::users::function_of;
 use crate::util::elided::elided;
 use crate::what_if::nearest::nearest;
 use crate::what_if::remedy::Target;
@@ -293,12 +294,19 @@ pub(crate) fn is_at(context: &Context, piece: u32, name: &str) -> bool {
     lines_at(context, piece).iter().any(is_meant)
 }
 
-/// The line of a piece of code, and the user's line that it belongs to.
+/// The line of a piece of code, the user's line that it belongs to, and the function of its machine
+/// code, into which the line may be inlined.
 fn lines_at(context: &Context, piece: u32) -> Vec<LineName> {
     let own = context.code.pieces.get(piece as usize);
     let own = own.and_then(|p| context.code.lines.get(p.line as usize));
     let user = context.users.line(piece);
-    [Some(user), own.cloned()].into_iter().flatten().collect()
+    let around = function_of(context.code, piece).map(|function| LineName {
+        // A copy of a function that the compiler made has a suffix.
+        function: function.split('.').next().unwrap_or(function).to_owned(),
+        ..LineName::default()
+    });
+    let lines = [Some(user), own.cloned(), around];
+    lines.into_iter().flatten().collect()
 }
 
 /// `file.c:10`, without folders.
