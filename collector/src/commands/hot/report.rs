@@ -343,7 +343,7 @@ mod tests {
         assert_eq!((chosen.len(), share), (3, 0.91));
         assert_eq!(
             profile.options(&chosen).unwrap(),
-            r"--functions '^(_ZN1a1bEv\.part\.0|\[0x1234\]|hot|hot_alias)$' --libs=libz.so.1"
+            r"--functions '^(\[0x1234\]|_ZN1a1bEv\.part\.0|hot|hot_alias)$' --libs=libz.so.1"
         );
         let text = profile.text(Path::new("/x/my app"), Duration::from_secs(1));
         assert!(

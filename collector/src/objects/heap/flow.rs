@@ -77,8 +77,8 @@ impl<'f> FileCode<'f> {
         }
     }
 
-    /// True if a call leads to a function that returns its first argument, by a linkage table or by
-    /// the word of its address.
+    /// True if a call or jump leads to a function that returns its first argument, by a linkage table
+    /// or by the word of its address.
     fn returns_first_argument(&self, call: &Instruction) -> bool {
         let word = |i: &Instruction| {
             let is_word = i.op0_kind() == OpKind::Memory && i.is_ip_rel_memory_operand();
@@ -93,7 +93,7 @@ impl<'f> FileCode<'f> {
                 .find(|i| i.mnemonic() != Mnemonic::Endbr64)?;
             word(&jump).filter(|_| jump.is_jmp_near_indirect())
         };
-        let word = match call.is_call_near() {
+        let word = match call.is_call_near() || call.is_jmp_short_or_near() {
             true => of_stub(),
             false => word(call),
         };
@@ -290,15 +290,14 @@ impl Walk<'_, '_, '_, '_> {
                 return;
             }
             self.look_at_variables(at);
-            if instruction.flow_control() == FlowControl::Return {
-                // (A function without a result leaves whatever it had there.)
-                if let Some(returns) = self.scope.returns.filter(|_| self.registers.contains(&RAX))
-                {
-                    match self.types.pointee(returns) {
-                        Some(of) => self.kept(of, String::new()),
-                        None => self.found(KEPT_SOMEWHERE, Goes::Back),
-                    }
-                }
+            let is_tail_call = instruction.is_jmp_short_or_near()
+                && self.registers.contains(&FIRST_ARGUMENT)
+                && self.code.returns_first_argument(&instruction);
+            if is_tail_call {
+                self.registers.insert(RAX);
+            }
+            if is_tail_call || instruction.flow_control() == FlowControl::Return {
+                self.comes_back();
                 return;
             }
             self.step(&instruction);
@@ -311,6 +310,18 @@ impl Walk<'_, '_, '_, '_> {
                 }
             } else if instruction.flow_control() == FlowControl::IndirectBranch {
                 return;
+            }
+        }
+    }
+
+    /// The function returns.
+    fn comes_back(&mut self) {
+        // (A function without a result leaves whatever it had there.)
+        let returns = self.scope.returns;
+        if let Some(returns) = returns.filter(|_| self.registers.contains(&RAX)) {
+            match self.types.pointee(returns) {
+                Some(of) => self.kept(of, String::new()),
+                None => self.found(KEPT_SOMEWHERE, Goes::Back),
             }
         }
     }
