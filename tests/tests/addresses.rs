@@ -180,8 +180,9 @@ fn records_that_handlers_interrupt_are_whole() {
             let ((ticking, ticks), (plain, none)) =
                 (loads("ticking", &["s"]), loads("plain", &["p"]));
             assert!(plain.len() > 300_000, "{} loads", plain.len());
+            // The faster the machine, the fewer ticks come.
             assert!(
-                ticks > 200 && none == 0,
+                ticks > 50 && none == 0,
                 "{ticks} and {none} loads of the handler"
             );
             let differing = ticking.iter().zip(&plain).filter(|(a, b)| a != b).count();
