@@ -168,7 +168,7 @@ PAIRS = [
     ),
     pair("records.c", "heights", "smaller", "smaller-elements of int64_t by 4", set="fresh"),
     pair("records.c", "signal", "interleave", "interleave of double", set="fresh"),
-    pair("lookups.rs", "points", "interleave", "interleave of lookups::points", set="fresh"),
+    pair("lookups.rs", "points", "interleave", "interleave of f32", set="fresh"),
     pair("grids.c", "heat", "exchange", "exchange-loops of heat_across", set="fresh"),
     pair(
         "fields.f90",
@@ -221,11 +221,11 @@ PAIRS = [
         "records.c",
         "positions",
         "huge pages",
-        "huge-pages of take_table",
+        "huge-pages of positions records.c:266",
         set="fresh",
         like="Ethereal: Advise the kernel to use transparent huge pages for hash (Linux)",
     ),
-    pair("records.c", "grams", "huge pages", "huge-pages of take_table", set="fresh"),
+    pair("records.c", "grams", "huge pages", "huge-pages of grams records.c:280", set="fresh"),
     pair(
         "records.c",
         "groups",
