@@ -1,6 +1,6 @@
 //! Findings that only one of two builds has, with the misses of their functions.
 
-use crate::findings::{Finding, MIN_WINDOWS_FOR_FINDING};
+use crate::findings::{Finding, params};
 use crate::misses::{Misses, Range, is_vague};
 use crate::output::findings::cost;
 use crate::output::readable::within;
@@ -77,7 +77,7 @@ impl RunFindings {
     /// or there are too few windows.
     pub fn of(analysis: &Analysis) -> Option<RunFindings> {
         let list = &analysis.findings.list;
-        let has_windows = analysis.summary.samples >= MIN_WINDOWS_FOR_FINDING as u64;
+        let has_windows = analysis.summary.samples >= params::MIN_WINDOWS_FOR_FINDING as u64;
         if analysis.summary.misses.is_none() || list.is_empty() && !has_windows {
             return None;
         }
